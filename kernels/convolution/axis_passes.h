@@ -60,9 +60,12 @@ struct ConvolutionSteps {
   std::array<int64_t, 2> stride, padding, dilation;
 };
 
-/// True if this build has the kernels and the processor can run them. False on a processor with AMX-BF16, where LibTorch's own
-/// kernels are faster, even if oneDNN is restricted to a lesser instruction set.
+/// True if this build has the kernels and the processor can run them.
 bool has_convolutions();
+
+/// True if the kernels are there and faster than LibTorch's: not on a processor with AMX-BF16, even if oneDNN is restricted to
+/// a lesser instruction set.
+bool has_fast_convolutions();
 
 // Divides one spatial axis of a convolution, or of its input gradient, into passes. All results of a pass sum over the same
 // taps.

@@ -105,7 +105,7 @@ struct Steps {
 
 template <class... Tensors>
 bool wants_kernel(const Steps& steps, const Tensors&... tensors) {
-  if (!steps.are_for_kernels()) return false;
+  if (!kernels::has_fast_convolutions() || !steps.are_for_kernels()) return false;
   Operands operands;
   (operands.add(tensors), ...);
   return type_with_own_products(operands) == at::kBFloat16;

@@ -27,8 +27,10 @@ bool has_amx_bf16() { return false; }
 
 }  // namespace
 
-bool has_convolutions() {
-  static const bool has = kernels::cpu::is_available(kernels::cpu::Isa::avx512_bf16) && !has_amx_bf16();
+bool has_convolutions() { return kernels::cpu::is_available(kernels::cpu::Isa::avx512_bf16); }
+
+bool has_fast_convolutions() {
+  static const bool has = has_convolutions() && !has_amx_bf16();
   return has;
 }
 

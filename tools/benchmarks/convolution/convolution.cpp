@@ -142,7 +142,7 @@ void measure_kind(Runner& runner, const Kind& kind, int threads) {
 
 void run_convolution(Runner& runner) {
   if (!apex::kernels::has_convolutions()) {
-    throw common::UserError("the kernels for convolutions need a processor with AVX512-BF16 and without AMX-BF16.");
+    throw common::UserError("the kernels for convolutions need a processor with AVX512-BF16.");
   }
   const at::NoGradGuard no_grad;
   for (const auto& kind : convolution::kKinds) {
