@@ -13,7 +13,7 @@ class Parameters : public AmpTest, public ::testing::WithParamInterface<Case> {
  protected:
   const Kind& kind() const { return std::get<0>(GetParam()); }
   std::string level() const { return std::get<1>(GetParam()); }
-  bool has_masters() const { return level() == "O2" || level() == "O5"; }
+  bool has_masters() const { return level() == "O2" || level() >= "O5"; }
 
   void start(const std::vector<Tensor>& trained) {
     optimizer = kind().make(trained);
@@ -251,7 +251,7 @@ struct EmbedImpl : torch::nn::Module {
 TORCH_MODULE(Embed);
 
 class Sparse : public AmpTest, public ::testing::WithParamInterface<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Levels, Sparse, ::testing::Values("O1", "O2", "O3", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, Sparse, ::testing::Values("O1", "O2", "O3", "O5", "O6"));
 
 TEST_P(Sparse, GradientsAreAnErrorThatNamesThemAndUndoesThePass) {
   for (const auto& [delayed, scale] : {std::pair(false, "8"), std::pair(true, "8"), std::pair(false, "dynamic")}) {
@@ -286,7 +286,7 @@ struct MixedImpl : torch::nn::Module {
 TORCH_MODULE(Mixed);
 
 class OtherDtypes : public AmpTest, public ::testing::WithParamInterface<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Levels, OtherDtypes, ::testing::Values("O0", "O1", "O2", "O3", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, OtherDtypes, ::testing::Values("O0", "O1", "O2", "O3", "O5", "O6"));
 
 TEST_P(OtherDtypes, UntrainedParametersAreNotChanged) {
   Mixed model;

@@ -10,7 +10,7 @@
 namespace apex::test::combinations {
 namespace {
 
-const auto kTiedLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");
+const auto kTiedLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6");
 
 /// One program. Step 1 overflows, step 2 accumulates two passes and is clipped, step 3 has a pass whose unscaling is delayed.
 class TiedProgram {
@@ -105,7 +105,7 @@ using TiedOverLevels = AmpTest;
 
 // By the base class's add_param_group and by hand, which no handle sees.
 TEST_F(TiedOverLevels, ParametersAddedLaterAreListedOnce) {
-  for (const std::string level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const std::string level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     std::vector<std::string> bytes;
     for (const auto listing : {Listing::once, Listing::all}) {
       SCOPED_TRACE(level);
@@ -158,7 +158,7 @@ TEST_F(TiedOverLevels, LbfgsTrainsAsIfListedOnce) {
 
 // As Python's optimizers have it.
 TEST_F(TiedOverLevels, AParameterInTwoGroupsIsAnErrorAndChangesNothing) {
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) {
     Tied model;
     const std::string before = bytes_of(*model);
     const std::vector<torch::optim::OptimizerParamGroup> groups = {params_of(*model->fc, Listing::all),

@@ -36,14 +36,16 @@ Spread spread_of(const std::vector<double>& values) {
 /// plain run with the same seed. In one that magnifies every rounding, such as a GAN, it is another sample from their
 /// distribution. For eight seeds that lies within t * sqrt(1 + 1 / 8) = 5 deviations, where t = 4.8 is Student's quantile for 7
 /// degrees of freedom and 99.8 %. If all seeds end alike, the floor applies: the result is computed from outputs that are
-/// rounded at their initial size, a few roundings deep. O3, which may diverge, must reach four fifths of the improvement.
+/// rounded at their initial size, a few roundings deep. At O6 products have 16 terms or more, each with two roundings of at
+/// most 2^-4: their sum is off by about 2^-4 sqrt(2 / 16) < 2^-5. O3, which may diverge, must reach four fifths of the
+/// improvement.
 double tolerance(const Spread& spread, const std::string& level, double first) {
-  const double epsilon = level >= "O4" ? std::ldexp(1.0, -8) : level == "O0" ? 0.0 : std::ldexp(1.0, -11);
+  const double epsilon = level == "O0" ? 0.0 : std::ldexp(1.0, level == "O6" ? -5 : level >= "O4" ? -8 : -11);
   const double allowed = 5 * spread.deviation + 4 * epsilon * std::abs(first);
   return level == "O3" ? std::max(allowed, (first - spread.mean) / 5) : allowed;
 }
 
-bool has_masters(const std::string& level) { return level == "O2" || level == "O5"; }
+bool has_masters(const std::string& level) { return level == "O2" || level >= "O5"; }
 
 torch::ScalarType parameter_type(const torch::nn::Module& module, const std::string& level) {
   const bool batch_norm =

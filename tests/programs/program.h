@@ -141,7 +141,7 @@ struct Program {
   std::function<void(WithAmp&)> with_amp;
 };
 
-const std::vector<std::string> kAllLevels = {"O0", "O1", "O2", "O3", "O4", "O5"};
+const std::vector<std::string> kAllLevels = {"O0", "O1", "O2", "O3", "O4", "O5", "O6"};
 
 /// Expects the program to train at each level as it does without amp: its last figure lies where plain runs end, and far from
 /// where they start. At O0 the figure is that of the plain run, to the bit, unless `exact` is false.

@@ -123,7 +123,7 @@ TEST_F(UnusualPrograms, WeightsMovedAndRestoredBeforeTheStep) {
           opt.step();
         }
       },
-      {"O0", "O1", "O2", "O4", "O5"});
+      {"O0", "O1", "O2", "O4", "O5", "O6"});
 }
 
 /// The weights of a direction and a length.

@@ -46,7 +46,7 @@ struct Whole {
 };
 
 class Destruction : public AmpTest, public ::testing::WithParamInterface<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Levels, Destruction, ::testing::Values("O0", "O1", "O2", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, Destruction, ::testing::Values("O0", "O1", "O2", "O5", "O6"));
 
 TEST_P(Destruction, InAnyOrder) {
   const std::string level = GetParam();

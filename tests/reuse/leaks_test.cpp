@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Scenario{"FusedUnscale", fused_order}, Scenario{"InitializedAgain", initialized_again},
                                          Scenario{"Overflow", overflow}, Scenario{"ThrownInABlock", thrown_in_a_block},
                                          Scenario{"Refused", refused}),
-                       ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5")),
+                       ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6")),
     name_of);
 
 }  // namespace

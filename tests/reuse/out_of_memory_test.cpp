@@ -169,7 +169,7 @@ TEST_P(OutOfMemory, AtAnyTensorOfASaveOrALoad) {
   std::filesystem::remove(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OutOfMemory, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(All, OutOfMemory, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -74,7 +74,7 @@ class TwoSetups : public AmpTest, public ::testing::WithParamInterface<Pair> {
   }
   std::string expected_a, expected_b;
 };
-const auto kLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5");
+const auto kLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6");
 INSTANTIATE_TEST_SUITE_P(Levels, TwoSetups, ::testing::Combine(kLevels, kLevels),
                          [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 

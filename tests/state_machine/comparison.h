@@ -8,7 +8,7 @@
 
 namespace apex::test {
 
-inline const std::array<const char*, 5> kModelledLevels = {"O0", "O1", "O2", "O3", "O5"};
+inline const std::array<const char*, 6> kModelledLevels = {"O0", "O1", "O2", "O3", "O5", "O6"};
 
 /// Where the two differ, in words; empty if they agree to the end.
 std::string run(const Config& config, const std::vector<Event>& events);

@@ -37,11 +37,11 @@ LiteralAmp::LiteralAmp(const Config& config) : config_(config) {
 LiteralAmp::Type LiteralAmp::type_of(int param) const {
   if (!is_cast(param)) return Type::single;
   if (config_.level == "O2" || config_.level == "O3") return Type::half;
-  return config_.level == "O5" ? Type::bfloat16 : Type::single;
+  return config_.level >= "O5" ? Type::bfloat16 : Type::single;
 }
 
 bool LiteralAmp::in_fused_order(const Optimizer& optimizer) const {
-  return has_masters() && config_.kind == OptimizerKind::fused_sgd_in_fused_order && !optimizer.materialized;
+  return has_masters(config_) && config_.kind == OptimizerKind::fused_sgd_in_fused_order && !optimizer.materialized;
 }
 
 // MW-01..06, MW-08.
@@ -50,11 +50,11 @@ void LiteralAmp::lazy_init(Optimizer& optimizer) {
     const int param = optimizer.params[optimizer.sorted];
     if (type_of(param) == Type::single) {
       optimizer.floats.push_back(param);
-      if (has_masters() && !optimizer.lazy_init_called) state_.params[param].grad = {};
+      if (has_masters(config_) && !optimizer.lazy_init_called) state_.params[param].grad = {};
       continue;
     }
     optimizer.halves.push_back(param);
-    if (!has_masters()) continue;
+    if (!has_masters(config_)) continue;
     state_.has_master[param] = true;
     state_.masters[param].values = state_.params[param].values;
   }
@@ -112,7 +112,7 @@ void LiteralAmp::accumulate(int param, const Gradient& derivative, double scale)
 
 void LiteralAmp::backward(const Event& event) {
   const ScalerState& scaler = state_.scalers[event.loss];
-  const bool short_cut = !has_masters() && !config_.dynamic && scaler.scale == 1.0;  // SL-04
+  const bool short_cut = !has_masters(config_) && !config_.dynamic && scaler.scale == 1.0;  // SL-04
   if (!short_cut) {
     each_listed(event, [&](Optimizer& optimizer, auto&) { lazy_init(optimizer); });
     each_listed(event, [&](Optimizer& optimizer, auto&) {
@@ -157,7 +157,7 @@ void LiteralAmp::end_block(const Event& event) {
 // PORT: gradients that were zeroed in the model become zeros in the masters, and dropped ones are dropped. If the model has
 // none left, gradients of earlier passes are dropped too.
 void LiteralAmp::follow_model(const Optimizer& optimizer) {
-  if (!has_masters() || in_fused_order(optimizer)) return;
+  if (!has_masters(config_) || in_fused_order(optimizer)) return;
   bool any_dropped = false;
   for (int param : optimizer.halves) {
     const Gradient& grad = state_.params[param].grad;
@@ -179,12 +179,12 @@ void LiteralAmp::prepare(Optimizer& optimizer) {
   follow_model(optimizer);
   for (int param : optimizer.halves) {
     Gradient& grad = state_.params[param].grad;
-    if (has_masters() && !in_fused_order(optimizer)) {  // BWD-01
+    if (has_masters(config_) && !in_fused_order(optimizer)) {  // BWD-01
       grad = {};
       continue;
     }
     // BWD-02, BWD-03. apex_cpp: in the fused order gradients that a step has used do not come back.
-    const bool used_up = has_masters() && !optimizer.scale_set_by_backward;
+    const bool used_up = has_masters(config_) && !optimizer.scale_set_by_backward;
     optimizer.stash[param] = used_up ? Gradient{} : grad;
     grad = {};
   }
@@ -218,7 +218,7 @@ void LiteralAmp::abandon(Optimizer& optimizer) {
     }
     return;
   }
-  const bool drops_halves = has_masters() && !in_fused_order(optimizer);
+  const bool drops_halves = has_masters(config_) && !in_fused_order(optimizer);
   for (int param : optimizer.halves) {
     Gradient stash = std::exchange(optimizer.stash[param], Gradient{});
     state_.params[param].grad = drops_halves ? Gradient{} : stash;
@@ -336,7 +336,7 @@ void LiteralAmp::step_param(int param, Weight& weight, Type type, const Gradient
 
 // OPT-06. apex_cpp: gradients that a block has put aside go as well, so that none comes back after delayed passes.
 void LiteralAmp::zero_grad(Optimizer& optimizer, bool set_to_none) {
-  if (has_masters()) lazy_init(optimizer);
+  if (has_masters(config_)) lazy_init(optimizer);
   for (int param : optimizer.params) {
     Gradient& grad = state_.params[param].grad;
     if (grad.defined) grad = {!set_to_none, {}};

@@ -39,7 +39,6 @@ class LiteralAmp {
 
   // Set-up.
   Type type_of(int param) const;
-  bool has_masters() const { return config_.level == "O2" || config_.level == "O5"; }
   bool in_fused_order(const Optimizer& optimizer) const;
   void lazy_init(Optimizer& optimizer);
 

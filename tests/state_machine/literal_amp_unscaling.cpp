@@ -26,7 +26,7 @@ Values LiteralAmp::axpby(double a, const Values& x, double b, const Values& y, T
 
 void LiteralAmp::post(Optimizer& optimizer, const ScalerState& scaler) {
   if (in_fused_order(optimizer)) return post_fused_order(optimizer, scaler);
-  if (has_masters()) {
+  if (has_masters(config_)) {
     post_masters(optimizer, scaler);
   } else {
     post_models_are_masters(optimizer, optimizer.halves, scaler);

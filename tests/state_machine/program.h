@@ -9,11 +9,12 @@ constexpr size_t kHistory = 4;  // events of a scale that are kept
 
 inline Values initial_values(int param) { return {static_cast<float>(param + 1), -0.5f * static_cast<float>(param)}; }
 
+inline bool has_masters(const Config& config) { return config.level == "O2" || config.level >= "O5"; }
+
 /// Parameters that may get unscaled gradients outside a block: parameters without a master and without delayed, scaled
 /// gradients.
 inline bool takes_plain_gradients(const Config& config, int param) {
-  const bool has_masters = config.level == "O2" || config.level == "O5";
-  return !has_masters || (!is_cast(param) && config.kind != OptimizerKind::fused_sgd_in_fused_order);
+  return !has_masters(config) || (!is_cast(param) && config.kind != OptimizerKind::fused_sgd_in_fused_order);
 }
 
 }  // namespace apex::test
