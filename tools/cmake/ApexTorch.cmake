@@ -26,3 +26,17 @@ target_compile_features(apex_torch INTERFACE cxx_std_${APEX_CPP_CXX_STANDARD})
 # its target links the compiler's libgomp, and libtorch's own copy must be loaded.
 target_compile_options(apex_torch INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${OpenMP_CXX_FLAGS}>")
 target_link_options(apex_torch INTERFACE "${OpenMP_CXX_FLAGS}")
+# g++ compiles LibTorch's binaries. From version 18 on, Clang gives some templates other names, among them Tensor::const_data_ptr<float>
+# (https://github.com/pytorch/pytorch/issues/169926). Programs that call one then link only with Clang's older names.
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
+  include(CheckCXXSourceCompiles)
+  include(CMakePushCheckState)
+  cmake_push_check_state(RESET)
+  set(CMAKE_REQUIRED_LIBRARIES apex_torch)
+  check_cxx_source_compiles("#include <ATen/core/Tensor.h>
+    int main() { return at::Tensor().const_data_ptr<float>() != nullptr; }" APEX_CPP_TORCH_HAS_NAMES_OF_CLANG_18)
+  cmake_pop_check_state()
+  if(NOT APEX_CPP_TORCH_HAS_NAMES_OF_CLANG_18)
+    target_compile_options(apex_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fclang-abi-compat=17>)
+  endif()
+endif()

@@ -38,7 +38,7 @@ template <const Format& kFormat>
 
 // Results are bfloat16, to nearest even; a NaN has no sign and no payload.
 template <const Format& kFormat>
-[[gnu::always_inline]] inline uint16_t round_one(uint16_t x, Scale scale) {
+[[gnu::always_inline]] inline uint16_t round_one(uint16_t x, const Scale& scale) {
   const uint32_t scaled = bits_of(float_of(static_cast<uint32_t>(x) << 16) * scale.scale);
   const uint32_t magnitude = scaled & 0x7fffffffu;
   const uint32_t bits = bits_of(rounded<kFormat>(magnitude) * scale.inverse) | (scaled & 0x80000000u);
