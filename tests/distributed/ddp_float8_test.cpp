@@ -48,7 +48,7 @@ TEST_F(DdpFloat8, PassesWithinNoSyncWaitForTheRanks) {
   optimizers::FusedAdam adam(layer->parameters(), optimizers::FusedAdamOptions(1e-2));
   auto [net, opt] = amp::initialize(layer, adam, "O6", delayed());
   auto ddp = DistributedDataParallel(net);
-  const auto pass = [&](double factor) {
+  const auto pass = [&, &opt = opt](double factor) {
     amp::scale_loss(ddp(part(rank()) * factor).to(torch::kFloat).square().mean(), opt).backward();
   };
   {
@@ -81,7 +81,7 @@ TEST_F(DdpFloat8, AnOverflowOfOneRankIsForgottenByAll) {
   optimizers::FusedAdam adam(layer->parameters(), optimizers::FusedAdamOptions(1e-2));
   auto [net, opt] = amp::initialize(layer, adam, "O6", delayed());
   auto ddp = DistributedDataParallel(net);
-  const auto step = [&](double factor) {
+  const auto step = [&, &opt = opt](double factor) {
     opt.zero_grad();
     { amp::scale_loss(ddp(part(rank()) * factor).to(torch::kFloat).square().mean(), opt).backward(); }
     opt.step();

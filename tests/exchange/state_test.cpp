@@ -248,14 +248,15 @@ TEST_F(TrainingStates, OneLossScaleAtATime) {
   Linear model(4, 2);
   torch::optim::SGD sgd(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, sgd, "O2", amp::InitializeOptions().verbosity(0).num_losses(2));
-  expect_error([&] { amp::save_for_python(path_, net, opt); }, {"amp has 2 loss scalers, and a training state holds one"});
+  expect_error([&, &net = net, &opt = opt] { amp::save_for_python(path_, net, opt); },
+               {"amp has 2 loss scalers, and a training state holds one"});
   amp::GradScaler scaler(c10::kCPU, 64.0);
   amp::save_for_python(path_, net, opt, scaler);
-  expect_error([&] { amp::load_from_python(path_, net, opt); }, {"amp has 2 loss scalers here"});
+  expect_error([&, &net = net, &opt = opt] { amp::load_from_python(path_, net, opt); }, {"amp has 2 loss scalers here"});
   auto scaled_loss = amp::scale_loss(net->forward(at::ones({1, 4})).sum(), opt);
-  expect_error([&] { amp::save_for_python(path_, net, opt, scaler); },
+  expect_error([&, &net = net, &opt = opt] { amp::save_for_python(path_, net, opt, scaler); },
                {"amp::save_for_python was called inside a scale_loss block"});
-  expect_error([&] { amp::load_from_python(path_, net, opt, scaler); },
+  expect_error([&, &net = net, &opt = opt] { amp::load_from_python(path_, net, opt, scaler); },
                {"amp::load_from_python was called inside a scale_loss block"});
   scaled_loss.backward();
 }

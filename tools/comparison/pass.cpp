@@ -103,10 +103,10 @@ Pass make_pass(const PassSetup& setup, const Way& way, double loss_scale, const 
   torch::optim::SGD sgd(model->parameters(), 0.1);
   auto [net, optimizer] = amp::initialize(model, sgd, way.level, amp::InitializeOptions().verbosity(0).loss_scale(loss_scale));
   if (!setup.weights.empty()) amp::load_safetensors(setup.weights, net);
-  const auto as_trained = [&, &trained = net](const at::Tensor& images) { return trained->forward(images); };
+  const auto as_trained = [&, &net = net](const at::Tensor& images) { return net->forward(images); };
   if (!trace.empty()) record_trace(optimizer, trace, [&] { return loss_of(batch, way, loss_scale, as_trained); });
   Pass pass;
-  const auto kept = [&, &trained = net](const at::Tensor& images) { return forward(trained, images, pass.outputs); };
+  const auto kept = [&, &net = net](const at::Tensor& images) { return forward(net, images, pass.outputs); };
   const auto loss = loss_of(batch, way, loss_scale, kept);
   {
     auto scaled_loss = amp::scale_loss(loss, optimizer);

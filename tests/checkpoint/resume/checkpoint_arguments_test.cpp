@@ -118,7 +118,8 @@ TEST_F(CheckpointArguments, VectorsOfHandlesAndPointers) {
   std::vector<torch::optim::Optimizer*> pointers = {opts[0].get(), opts[1].get()};
   amp::load_checkpoint(file_, nets, pointers);
   EXPECT_EQ(bytes_of(*opts[0]) + bytes_of(*opts[1]) + bytes_of(*models[1]), expected);
-  EXPECT_TRUE(contains(message_of([&, &all = nets] { amp::load_checkpoint(file_, all[0], *opts[0]); }), "holds 2 models"));
+  EXPECT_TRUE(contains(message_of([&, &all = nets, &first = *opts[0]] { amp::load_checkpoint(file_, all[0], first); }),
+                       "holds 2 models"));
   pointers.pop_back();
   EXPECT_TRUE(contains(message_of([&, &all = nets] { amp::load_checkpoint(file_, all, pointers); }), "holds 2 optimizers"));
 }

@@ -33,7 +33,7 @@ class Fiber {
 
   Reused reused_{};
   void* stack_pointer_ = nullptr;
-  void* asan_stack_ = nullptr;
+  [[maybe_unused]] void* asan_stack_ = nullptr;
 
   friend struct ReusedFibers;
 };

@@ -142,7 +142,7 @@ void run_contrib(Runner& runner) {
     measure("xentropy " + type, "512 x 32000", as(contrib::xentropy, 512, 32000));
     runner.print_group();
     for (const auto& shapes : kernels::cases()) {
-      measure("clip_grad " + type, shapes.name, [&, of = dtype] { return contrib::clipping(shapes, of, device); });
+      measure("clip_grad " + type, shapes.name, [&, dtype = dtype] { return contrib::clipping(shapes, dtype, device); });
     }
     runner.print_group();
     for (const int64_t size : {512, 4096, 16384}) {
