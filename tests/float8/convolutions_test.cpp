@@ -2,6 +2,7 @@
 #include <apex_cpp/amp/float8/product.h>
 #include <apex_cpp/amp/trace.h>
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -76,7 +77,7 @@ TEST_F(Float8Convolutions, LeaveNamedModulesAndOddChannelsInBfloat16) {
   EXPECT_TRUE(is_rounded([&] { return model->first->forward(x); }));
   EXPECT_FALSE(is_rounded([&] { return model->middle->forward(x); }));
   EXPECT_FALSE(is_rounded([&] { return torch::conv2d(x, torch::ones({24, kChannels, 1, 1}, torch::kBFloat16)); }));
-  const at::IntArrayRef ones = {1, 1}, zeros = {0, 0};
+  const std::array<int64_t, 2> ones{1, 1}, zeros{0, 0};
   const Tensor of_two_groups = torch::ones({kChannels, 8, 1, 1}, torch::kBFloat16);
   EXPECT_FALSE(is_rounded([&] { return at::conv2d(x, of_two_groups, {}, ones, zeros, ones, 2); }));
 }
