@@ -35,7 +35,7 @@ class Amp {
     auto options = quiet().loss_scale("dynamic").num_losses(plan.own_scalers ? plan.losses : 1);
     std::tie(nets_, optimizers_) = amp::initialize(models_, optimizers, plan.level, options);
     for (auto& model : models_) {
-      if (plan.has_masters()) model->native.set_data(model->native.detach().to(torch::kFloat));
+      if (has_masters(plan.level)) model->native.set_data(model->native.detach().to(torch::kFloat));
     }
     for (int64_t i = 0; i < amp::num_loss_scalers(); ++i) amp::loss_scaler(i).restore(kScales[i], 0);
   }

@@ -43,6 +43,7 @@ using Case = std::tuple<Kind, std::string>;
 inline std::string name_of(const ::testing::TestParamInfo<Case>& test) {
   return std::get<0>(test.param).name + "_" + std::get<1>(test.param);
 }
+inline bool has_masters(const std::string& level) { return level == "O2" || level >= "O5"; }
 inline const auto kLevels = ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6");
 
 /// Through torch::optim::Optimizer&, or the model's.
@@ -68,7 +69,6 @@ struct Plan {
   /// Optimizers are dealt out to models in turn.
   int optimizer_of(int model) const { return model % optimizers; }
   bool feeds(int loss, int optimizer) const;
-  bool has_masters() const { return level == "O2" || level >= "O5"; }
   std::string describe() const;
 };
 

@@ -25,7 +25,7 @@ endfunction()
 
 # Enables the project's warnings for a target.
 function(apex_own_code target)
-  # Clang's -Wshadow takes the captures of structured bindings for shadows, without which C++17 has no such captures.
+  # C++17 captures a structured binding as `&net = net`, which Clang's -Wshadow reports.
   set(warnings -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wshadow> -Wnon-virtual-dtor -Wundef -Wvla)
   # GCC 13 and 14 report std::vector<bool> of torch's headers, once it is inlined into our code.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
