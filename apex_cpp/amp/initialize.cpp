@@ -11,6 +11,7 @@
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/huge_pages.h>
 #include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/torch_compat/private_members.h>
 
 #include <algorithm>
 #include <set>
@@ -173,11 +174,14 @@ void Initializer::check() {
   if (settings.fp8 == opt_levels::Float8Recipe::delayed) begin_float8_history();
 }
 
-void Initializer::apply() {
+void Initializer::make_current() {
   const auto before = current_session();
   set_current_session(session_);
   end_casts_if_gone(before);
-  if (session_->enabled()) cast_models();
+  if (session_->enabled()) {
+    if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
+    cast_on_this_thread(session_->cast_rules);
+  }
   for (const auto& [module, repoint, held_elsewhere] : patched_) {
     module->set_amp_casts(forward_casts());
     if (repoint) repoint();
@@ -188,10 +192,15 @@ void Initializer::apply() {
   }
 }
 
+// Such as no memory for the copy of a parameter. Keeping all FP32 parameters until the last one is cast would take more memory.
+void Initializer::fail_in_part(const std::exception& error) {
+  C10_THROW_ERROR(Error, std::string("amp::initialize failed after it had begun to cast the models: ") +
+                             torch_compat::text_of(error) + ". Make the models and the optimizers again.");
+}
+
 void Initializer::cast_models() {
-  if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
+  if (!session_->enabled()) return;
   if (huge_pages_) set_huge_pages(*huge_pages_);
-  cast_on_this_thread(session_->cast_rules);
   InPlaceCaster to_float32(at::kFloat);
   for (auto* model : models_) undo_earlier_casts(*model, to_float32);
   const auto& properties = session_->settings.properties;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,8 +44,19 @@ class Initializer {
   void check();
   /// Adds the handle of one model, made after `check`.
   PatchedModel& add_patched() { return patched_.emplace_back(); }
-  /// Casts the models and the optimizers' existing state, and makes this the current session.
-  void apply();
+  /// Casts the models and the optimizers' existing state, returns what `make_handles` makes of the optimizers, and makes this
+  /// the current session. Errors: RuntimeError if a part fails: the models are then cast in part, and the session stays.
+  template <class MakeHandles>
+  auto apply(const MakeHandles& make_handles) {
+    try {
+      cast_models();
+      auto handles = make_handles();
+      make_current();
+      return handles;
+    } catch (const std::exception& error) {
+      fail_in_part(error);
+    }
+  }
 
  private:
   /// The prefix of a model's parameter names, such as "model0."; empty for a single model.
@@ -57,6 +69,8 @@ class Initializer {
   void begin_float8_history();
   void cast_models();
   void convert_models(c10::ScalarType dtype);
+  void make_current();
+  [[noreturn]] static void fail_in_part(const std::exception& error);
   /// The casts that every model's forward makes.
   ForwardCasts forward_casts() const;
 
@@ -221,7 +235,8 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// 16-bit parameters, an optimizer that is already a handle or has no parameter of the models, two optimizers over one
 /// parameter, or LBFGS with master weights; TypeError for a parameter dtype that amp does not train, and for an optimizer whose
 /// class differs from its static class; ValueError for a bad value (in the environment too), a parameter in two groups of an
-/// optimizer, or a cast list that names an unknown operator. Each message names the cause and the remedy.
+/// optimizer, or a cast list that names an unknown operator. Each message names the cause and the remedy. Where memory runs out
+/// while parameters are cast, RuntimeError: the models may be cast in part, and the session before stays the current one.
 template <class Models, class Optimizers, class = detail::EnableIfModels<Models>,
           class = detail::EnableIfOptimizers<Optimizers>>
 [[nodiscard]] auto initialize(Models&& models, Optimizers&& optimizers, const OptLevel& level = OptLevel("O1"),
@@ -233,8 +248,8 @@ template <class Models, class Optimizers, class = detail::EnableIfModels<Models>
   });
   call.check();
   auto new_models = detail::map_shape(models, [&](auto& model) { return detail::patch(model, call.add_patched()); });
-  call.apply();
-  auto handles = detail::map_shape(optimizers, [&](auto& opt) { return detail::handle_for(opt, call.session()); });
+  auto handles = call.apply(
+      [&] { return detail::map_shape(optimizers, [&](auto& opt) { return detail::handle_for(opt, call.session()); }); });
   return std::make_pair(std::move(new_models), std::move(handles));
 }
 

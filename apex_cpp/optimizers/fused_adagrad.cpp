@@ -39,10 +39,11 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedAdagrad::new_state(const
 }
 
 void FusedAdagrad::update() {
+  const auto sets = launch_sets();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     auto settings = settings_of(detail::options_of<FusedAdagradOptions>(param_groups_[group]));
     const kernels::StepTensors tensors = set_scaling(settings);
-    for (const auto& set : launch_sets(group)) {
+    update_sets(sets[group], [&](const detail::LaunchSet& set) {
       std::vector<at::Tensor> sums;
       for (const at::Tensor& param : set.params) {
         at::Tensor& sum = state_of<FusedAdagradParamState>(param).sum;
@@ -50,7 +51,7 @@ void FusedAdagrad::update() {
       }
       kernels::multi_tensor_adagrad(set.grads, set.params, sums, set.model_params, settings,
                                     detail::placed_on(set.params.front().device(), tensors));
-    }
+    });
   }
 }
 

@@ -141,19 +141,19 @@ kernels::AdamSettings FusedAdam::settings_of(size_t group) const {
 }
 
 void FusedAdam::update() {
+  auto sets = launch_sets();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
-    run_step(group, launch_sets(group), settings_of(group),
-             [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
-               std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
-               for (const at::Tensor& param : set.params) {
-                 const auto [exp_avg, exp_avg_sq] = moments_of(param, state_of<FusedAdamParamState>(param));
-                 exp_avgs.push_back(exp_avg);
-                 exp_avg_sqs.push_back(exp_avg_sq);
-               }
-               use_own_masters(set);
-               kernels::multi_tensor_adam(set.grads, set.params, exp_avgs, exp_avg_sqs, set.model_params, settings, tensors);
-             });
+    run_step(group, sets[group], settings_of(group), [&](detail::LaunchSet& set, const auto& settings, const auto& tensors) {
+      std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
+      for (const at::Tensor& param : set.params) {
+        const auto [exp_avg, exp_avg_sq] = moments_of(param, state_of<FusedAdamParamState>(param));
+        exp_avgs.push_back(exp_avg);
+        exp_avg_sqs.push_back(exp_avg_sq);
+      }
+      use_own_masters(set);
+      kernels::multi_tensor_adam(set.grads, set.params, exp_avgs, exp_avg_sqs, set.model_params, settings, tensors);
+    });
   }
 }
 

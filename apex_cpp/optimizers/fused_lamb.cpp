@@ -56,8 +56,7 @@ void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>&
 
 void FusedLAMB::update() {
   if (!master_step.grads_in_model) amp::detail::separate_grads_of_groups(param_groups_);  // the updates may overwrite gradients
-  std::vector<std::vector<detail::LaunchSet>> sets;
-  for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets(group));
+  const auto sets = launch_sets();
   kernels::StepSettings settings;
   const kernels::StepTensors tensors = set_scaling(settings);
   const at::Tensor global_norm = max_grad_norm_ > 0 ? detail::global_grad_norm(sets, settings, tensors) : at::Tensor();

@@ -46,10 +46,11 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedLARS::new_state(const de
 }
 
 void FusedLARS::update() {
+  const auto sets = launch_sets();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     auto settings = settings_of(detail::options_of<FusedLARSOptions>(param_groups_[group]));
     const kernels::StepTensors tensors = set_scaling(settings);
-    for (const auto& set : launch_sets(group)) {
+    update_sets(sets[group], [&](const detail::LaunchSet& set) {
       std::vector<at::Tensor> momentum_buffers;
       for (const at::Tensor& param : set.params) {
         at::Tensor& buffer = state_of<FusedLARSParamState>(param).momentum_buffer;
@@ -57,7 +58,7 @@ void FusedLARS::update() {
       }
       kernels::multi_tensor_lars(set.grads, set.params, momentum_buffers, set.model_params, /*norms=*/{}, settings,
                                  detail::placed_on(set.params.front().device(), tensors));
-    }
+    });
   }
 }
 

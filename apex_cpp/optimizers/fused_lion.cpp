@@ -38,10 +38,11 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedLion::new_state(const de
 }
 
 void FusedLion::update() {
+  const auto sets = launch_sets();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     auto settings = settings_of(detail::options_of<FusedLionOptions>(param_groups_[group]));
     const kernels::StepTensors tensors = set_scaling(settings);
-    for (const auto& set : launch_sets(group)) {
+    update_sets(sets[group], [&](const detail::LaunchSet& set) {
       std::vector<at::Tensor> exp_avgs;
       for (const at::Tensor& param : set.params) {
         at::Tensor& exp_avg = state_of<FusedLionParamState>(param).exp_avg;
@@ -49,7 +50,7 @@ void FusedLion::update() {
       }
       kernels::multi_tensor_lion(set.grads, set.params, exp_avgs, set.model_params, settings,
                                  detail::placed_on(set.params.front().device(), tensors));
-    }
+    });
   }
 }
 

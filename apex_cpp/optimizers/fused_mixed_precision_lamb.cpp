@@ -75,8 +75,7 @@ void FusedMixedPrecisionLamb::update_group(size_t group, std::vector<detail::Lau
 }
 
 void FusedMixedPrecisionLamb::update() {
-  std::vector<std::vector<detail::LaunchSet>> sets;
-  for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets(group));
+  auto sets = launch_sets();
   kernels::StepSettings settings;
   const kernels::StepTensors tensors = set_scaling(settings);
   const at::Tensor global_norm = max_grad_norm_ > 0 ? detail::global_grad_norm(sets, settings, tensors) : at::Tensor();

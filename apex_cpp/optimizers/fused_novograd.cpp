@@ -110,9 +110,8 @@ void FusedNovoGrad::forget_first_step(const detail::LaunchSet& set) {
   for (const at::Tensor& param : set.params) state_.erase(param.unsafeGetTensorImpl());
 }
 
-void FusedNovoGrad::update_group(size_t group) {
+void FusedNovoGrad::update_group(size_t group, const std::vector<detail::LaunchSet>& sets) {
   const auto& options = detail::options_of<FusedNovoGradOptions>(param_groups_[group]);
-  const auto sets = launch_sets(group, /*split_fresh=*/true);
   const at::Tensor all_norms = norms_of(group);
   run_step(group, sets, settings_of(options), [&](const detail::LaunchSet& set, auto settings, const auto& tensors) {
     auto stays_fresh = c10::make_scope_exit([&] { forget_first_step(set); });  // where there is no memory for the norms
@@ -135,8 +134,9 @@ void FusedNovoGrad::update_group(size_t group) {
 }
 
 void FusedNovoGrad::update() {
+  const auto sets = launch_sets(/*split_fresh=*/true);
   for (size_t group = 0; group < param_groups_.size(); ++group) {
-    if (!param_groups_[group].params().empty()) update_group(group);
+    if (!param_groups_[group].params().empty()) update_group(group, sets[group]);
   }
 }
 

@@ -95,7 +95,7 @@ class FusedNovoGrad : public FusedOptimizer {
   void update() override;
 
  private:
-  void update_group(size_t group);
+  void update_group(size_t group, const std::vector<detail::LaunchSet>& sets);
   /// Drops the states of a set that is `fresh`, so that its next step is a first one again.
   void forget_first_step(const detail::LaunchSet& set);
   /// The norm of a parameter; undefined if it has none yet.

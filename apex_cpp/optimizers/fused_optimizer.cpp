@@ -46,6 +46,11 @@ LaunchSet& set_of(std::vector<LaunchSet>& sets, c10::Device device, Beside kind,
   return sets.back();
 }
 
+[[noreturn]] void fail_in_part(const std::string& optimizer, const char* reason) {
+  C10_THROW_ERROR(Error, optimizer + ": step() failed after it had updated a part of the parameters: " + reason +
+                             ". Load a checkpoint before training goes on.");
+}
+
 }  // namespace
 
 namespace detail {
@@ -117,7 +122,13 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
   if (stopped_on_host(!fresh.empty())) return loss;
   const auto drop_unused = c10::make_scope_exit([this] { new_states_.clear(); });
   for (const auto& each : fresh) new_states_[each.param.unsafeGetTensorImpl()] = new_state_with_remainder(each);
-  update();
+  has_updated_ = false;
+  try {
+    update();
+  } catch (const std::exception& error) {
+    if (!has_updated_) throw;
+    fail_in_part(rules_.optimizer, torch_compat::text_of(error));
+  }
   return loss;
 }
 
@@ -247,7 +258,7 @@ LaunchSet& FusedOptimizer::add_to(std::vector<LaunchSet>& sets, size_t group, si
   return set;
 }
 
-std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fresh) {
+std::vector<LaunchSet> FusedOptimizer::launch_sets_of(size_t group, bool split_fresh) {
   std::vector<LaunchSet> sets;
   const auto& params = param_groups_[group].params();
   for (size_t i = 0; i < params.size(); ++i) {
@@ -256,6 +267,12 @@ std::vector<LaunchSet> FusedOptimizer::launch_sets(size_t group, bool split_fres
     LaunchSet& set = add_to(sets, group, i, split_fresh && !has_state(params[i]));
     set.grads.push_back(amp::detail::in_layout_of(grad, params[i]));
   }
+  return sets;
+}
+
+std::vector<std::vector<LaunchSet>> FusedOptimizer::launch_sets(bool split_fresh) {
+  std::vector<std::vector<LaunchSet>> sets;
+  for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets_of(group, split_fresh));
   return sets;
 }
 

@@ -89,12 +89,13 @@ struct LaunchSet {
 /// Errors of `step`, before anything is changed: the same for groups that have changed since. RuntimeError naming group and
 /// position of a parameter that has a sparse gradient, has an unsupported dtype, has a gradient of an unsupported dtype, of
 /// another shape or on another device, has gaps in its memory, has state of another shape, or shares memory with another
-/// parameter; and what LibTorch throws where there is no memory for new states. While a CUDA graph is captured, RuntimeError
-/// for a step that each replay would repeat as the same step: a parameter's first step, a step counted on the host, and a step
-/// whose learning rate is not on the device yet.
-/// Errors of `load`, before anything is changed: RuntimeError if another class saved the archive, or an optimizer with other
-/// groups; RuntimeError naming a parameter whose saved state has another shape. Loading casts the state and lays it out like
-/// its parameter. A parameter that was saved without state has none after loading.
+/// parameter; and what LibTorch throws where there is no memory for new states. Where the step of a later set of parameters
+/// fails, such as without memory for its norms, the error says that parameters were updated in part. While a CUDA graph is
+/// captured, RuntimeError for a step that each replay would repeat as the same step: a parameter's first step, a step counted
+/// on the host, and a step whose learning rate is not on the device yet. Errors of `load`, before anything is changed:
+/// RuntimeError if another class saved the archive, or an optimizer with other groups; RuntimeError naming a parameter whose
+/// saved state has another shape. Loading casts the state and lays it out like its parameter. A parameter that was saved
+/// without state has none after loading.
 class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsAmpScaling, public amp::StepsMasters {
  public:
   /// Calls the closure, if given, with gradients enabled; then steps. Returns the closure's value.
@@ -145,9 +146,9 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   const at::Tensor& copy_of(size_t group, size_t position) const;
   /// The gradient of the parameter at `position` of `group`; undefined if there is none.
   const at::Tensor& grad_of(size_t group, size_t position) const;
-  /// The parameters of a group that have a gradient, in one set per device, for those with a copy in the model, with a
+  /// The parameters of each group that have a gradient, in one set per device, for those with a copy in the model, with a
   /// remainder and without both, and, with `split_fresh`, for those with and without state.
-  std::vector<detail::LaunchSet> launch_sets(size_t group, bool split_fresh = false);
+  std::vector<std::vector<detail::LaunchSet>> launch_sets(bool split_fresh = false);
   /// The parameters of a group that have state, in such sets, without gradients.
   std::vector<detail::LaunchSet> sets_with_state(size_t group);
 
@@ -174,13 +175,23 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
 
   /// Passes on found_inf and the gradients' scale, as the loss scaler and amp have set them.
   kernels::StepTensors set_scaling(kernels::rules::StepSettings& settings) const;
+  /// Calls `call(set)` for each set, which updates its parameters. The call may change sets that are not const.
+  template <class Sets, class Call>
+  void update_sets(Sets&& sets, const Call& call) {
+    for (auto& set : sets) {
+      call(set);
+      mark_updated();
+    }
+  }
+  /// Called once parameters are updated: an error of this step then says so.
+  void mark_updated() { has_updated_ = true; }
   /// Calls `call(set, settings, tensors)` for each set, with the group's step count in the settings or the tensors, and
   /// advances the count by one for all sets together, unless the step is stopped. The call may change sets that are not const.
   template <class Sets, class Settings, class Call>
   void run_step(size_t group, Sets&& sets, Settings settings, const Call& call) {
     const auto tensors = begin_group(group, settings);
     const bool by_kernel = sets.size() == 1 && can_count(sets.front(), tensors);
-    for (auto& set : sets) call(set, settings, placed(set, by_kernel, tensors));
+    update_sets(sets, [&](auto& set) { call(set, settings, placed(set, by_kernel, tensors)); });
     end_group(group, by_kernel, tensors);
   }
 
@@ -204,6 +215,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   bool is_in_group(const at::Tensor& param) const;
   /// Adds a parameter and what is kept beside it to its set, without a gradient. Returns the set.
   detail::LaunchSet& add_to(std::vector<detail::LaunchSet>& sets, size_t group, size_t position, bool fresh);
+  std::vector<detail::LaunchSet> launch_sets_of(size_t group, bool split_fresh);
   /// The remainder of a parameter that is stored with one; undefined otherwise.
   at::Tensor remainder_of(const at::Tensor& param) const;
   /// Returns the parameters that take their first step.
@@ -228,6 +240,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   amp::detail::UniqueParamGroups unique_groups_;
   size_t checked_groups_ = 0;  // the first groups, whose options' values were checked when the groups were added
   detail::OverlapCheck overlap_check_;
+  bool has_updated_ = false;  // this step: some parameters
   bool set_grad_none_;
   bool materialize_master_grads_;
   Counting counting_;

@@ -99,7 +99,7 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedScheduleFreeAdamW::new_s
   return state;
 }
 
-void FusedScheduleFreeAdamW::update_group(size_t group) {
+void FusedScheduleFreeAdamW::update_group(size_t group, const std::vector<detail::LaunchSet>& sets) {
   const auto& options = detail::options_of<FusedScheduleFreeAdamWOptions>(param_groups_[group]);
   const int64_t step = group_state(group).step.value() + 1;
   auto settings = settings_of(options, step);
@@ -110,7 +110,7 @@ void FusedScheduleFreeAdamW::update_group(size_t group) {
   settings.average_weight = next.weight_sum == 0 ? 0 : weight / next.weight_sum;
   kernels::StepTensors tensors = set_scaling(settings);
   tensors.found_inf.reset();  // is 0
-  for (const auto& set : launch_sets(group)) {
+  update_sets(sets, [&](const detail::LaunchSet& set) {
     std::vector<at::Tensor> zs, exp_avg_sqs;
     for (const at::Tensor& param : set.params) {
       auto& state = state_of<FusedScheduleFreeAdamWParamState>(param);
@@ -119,15 +119,16 @@ void FusedScheduleFreeAdamW::update_group(size_t group) {
     }
     kernels::multi_tensor_schedule_free_adamw(set.grads, set.params, zs, exp_avg_sqs, set.model_params, settings,
                                               detail::placed_on(set.params.front().device(), tensors));
-  }
+  });
   sums_[group] = next;
   group_state(group).step.advance();
 }
 
 void FusedScheduleFreeAdamW::update() {
   if (found_inf.defined() && found_inf.item<float>() != 0) return;
+  const auto sets = launch_sets();
   sums_.resize(param_groups_.size());
-  for (size_t group = 0; group < param_groups_.size(); ++group) update_group(group);
+  for (size_t group = 0; group < param_groups_.size(); ++group) update_group(group, sets[group]);
 }
 
 // ---- saving ----

@@ -117,7 +117,7 @@ class FusedScheduleFreeAdamW : public FusedOptimizer {
 
   void set_training(bool training);
   void move_params(bool to_y);
-  void update_group(size_t group);
+  void update_group(size_t group, const std::vector<detail::LaunchSet>& sets);
 
   std::vector<Sums> sums_;
   bool is_training_ = false;

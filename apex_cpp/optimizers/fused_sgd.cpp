@@ -44,10 +44,11 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedSGD::new_state(const det
 }
 
 void FusedSGD::update() {
+  const auto sets = launch_sets(/*split_fresh=*/true);
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     auto settings = settings_of(detail::options_of<FusedSGDOptions>(param_groups_[group]));
     const kernels::StepTensors tensors = set_scaling(settings);
-    for (const auto& set : launch_sets(group, /*split_fresh=*/true)) {
+    update_sets(sets[group], [&](const detail::LaunchSet& set) {
       std::vector<at::Tensor> momentum_buffers;
       for (const at::Tensor& param : set.params) {
         at::Tensor& buffer = state_of<FusedSGDParamState>(param).momentum_buffer;
@@ -56,7 +57,7 @@ void FusedSGD::update() {
       settings.first_run = set.fresh;
       kernels::multi_tensor_sgd(set.grads, set.params, momentum_buffers, set.model_params, settings,
                                 detail::placed_on(set.params.front().device(), tensors));
-    }
+    });
   }
 }
 

@@ -59,14 +59,15 @@ double adjusted_lr(const MuonOptions& options, const at::Tensor& param) {
   return options.lr() * ratio;
 }
 
-// `grad`: unscaled, of the parameter's dtype.
+// `grad`: unscaled, of the parameter's dtype. Takes all memory before it changes anything.
 void step_matrix(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& momentum_buffer,
                  const MuonOptions& options) {
-  momentum_buffer.lerp_(grad, 1 - options.momentum());
-  const at::Tensor update = options.nesterov() ? grad.lerp(momentum_buffer, options.momentum()) : momentum_buffer;
-  const at::Tensor direction = orthogonalized(update, options);
-  param.mul_(1 - options.lr() * options.weight_decay());
-  param.add_(direction, -adjusted_lr(options, param));
+  const at::Tensor momentum = momentum_buffer.lerp(grad, 1 - options.momentum());
+  const at::Tensor update = options.nesterov() ? grad.lerp(momentum, options.momentum()) : momentum;
+  at::Tensor next = param.mul(1 - options.lr() * options.weight_decay());
+  next.add_(orthogonalized(update, options), -adjusted_lr(options, param));
+  momentum_buffer.copy_(momentum);
+  param.copy_(next);
 }
 
 // `factor`: undefined for 1.
@@ -101,15 +102,17 @@ void Muon::update() {
   kernels::StepSettings settings;
   const kernels::StepTensors tensors = set_scaling(settings);
   const bool scales = settings.grad_scale != 1 || tensors.grad_scale.defined();
+  const auto sets = launch_sets();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& options = detail::options_of<MuonOptions>(param_groups_[group]);
-    for (const auto& set : launch_sets(group)) {
+    for (const auto& set : sets[group]) {
       const at::Tensor factor = scales ? detail::grad_factor(set.params.front().device(), settings, tensors) : at::Tensor();
       for (size_t i = 0; i < set.params.size(); ++i) {
         const at::Tensor& param = set.params[i];
         at::Tensor& buffer = state_of<MuonParamState>(param).momentum_buffer;
         detail::state_like(param, buffer, param.scalar_type());
         if (param.numel() != 0) step_matrix(param, unscaled(set.grads[i], factor, param.scalar_type()), buffer, options);
+        mark_updated();
       }
       if (!set.model_params.empty()) kernels::multi_tensor_copy(set.params, set.model_params);
     }

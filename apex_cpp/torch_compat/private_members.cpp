@@ -2,6 +2,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/COW.h>
+#include <c10/util/Exception.h>
 
 namespace apex::torch_compat {
 namespace {
@@ -46,6 +47,11 @@ void keep_options(std::vector<torch::optim::OptimizerParamGroup>& groups,
   for (size_t i = 0; i < added.size(); ++i) {
     if (added[i].has_options()) groups[first + i].set_options(added[i].options().clone());
   }
+}
+
+const char* text_of(const std::exception& error) {
+  const auto* torch = dynamic_cast<const c10::Error*>(&error);
+  return torch ? torch->what_without_backtrace() : error.what();
 }
 
 c10::intrusive_ptr<c10::StorageImpl> share_until_written(c10::StorageImpl& storage) {

@@ -7,6 +7,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -14,7 +15,8 @@ namespace at {
 struct RecordFunction;
 }  // namespace at
 
-// Members of LibTorch's classes, and storage that is copied on write, for which LibTorch has no public functions.
+// Members of LibTorch's classes, storage that is copied on write, and texts of errors, for which LibTorch has no public
+// functions.
 namespace apex::torch_compat {
 
 /// The module in which an archive collects its entries. Entries that were written can be replaced there.
@@ -34,6 +36,9 @@ void keep_options(std::vector<torch::optim::OptimizerParamGroup>& groups,
 c10::intrusive_ptr<c10::StorageImpl> share_until_written(c10::StorageImpl& storage);
 /// Whether the storage still shares its memory with a storage of `share_until_written`.
 bool is_shared_until_written(const c10::StorageImpl& storage);
+
+/// The text of an error, of LibTorch's own without the backtrace.
+const char* text_of(const std::exception& error);
 
 /// The arguments of the operator call that a callback observes. `RecordFunction::inputs()` asserts, in a program compiled
 /// without NDEBUG, on a member that the released LibTorch, compiled with it, never sets: the callback then fails by chance.

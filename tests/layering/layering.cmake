@@ -35,14 +35,14 @@ macro(list_modules)
   module(${amp}/master_params ${amp}/handles ${amp}/masters ${amp}/step_result ${amp}/tensors)
   module(${amp}/state_dict ${amp}/masters ${amp}/session)
   module(${amp}/scale_loss ${amp}/handles ${amp}/masters ${amp}/session ${amp}/casts ${amp}/scaling ${amp}/tensors)
-  module(${amp}/checkpoint ${amp}/handles ${amp}/masters ${amp}/session ${amp}/optimizer_classes ${amp}/tensors
+  module(${amp}/checkpoint apex_cpp/torch_compat ${amp}/handles ${amp}/masters ${amp}/session ${amp}/optimizer_classes ${amp}/tensors
     apex_cpp/files opt_levels)
   module(${amp}/training_state ${amp}/checkpoint ${amp}/grad_scaler ${amp}/masters ${amp}/session ${amp}/optimizer_classes
     ${amp}/tensors)
   module(${amp}/level_fallback ${amp}/checkpoint ${amp}/session ${amp}/scaling ${amp}/step_result ${amp}/optimizer_classes
     ${amp}/tensors apex_cpp/files opt_levels)
-  module(${amp}/initialize ${amp}/handles ${amp}/session ${amp}/cpu_fallback ${amp}/casts ${amp}/optimizer_classes
-    ${amp}/tensors opt_levels)
+  module(${amp}/initialize apex_cpp/torch_compat ${amp}/handles ${amp}/session ${amp}/cpu_fallback ${amp}/casts
+    ${amp}/optimizer_classes ${amp}/tensors opt_levels)
   module(${amp} ${modules})
   module(apex_cpp/tensorboard apex_cpp/files)
   module(apex_cpp/multi_tensor_apply kernels)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts small faults into the library, one at a time, and counts how many the tests notice.
 
-usage: mutation.py FOLDER TORCH_PREFIX [--count N] [--seed N] [--minutes N] [--fresh]
+usage: mutation.py FOLDER TORCH_PREFIX [--count N] [--seed N] [--minutes N] [--fresh] [--todays]
 
 All mutants are compiled into one build in FOLDER, each behind a switch (mutants.h). A first run of every test notes which mutants it
 reaches; a mutant then runs the tests that reach it, those of its own folder and short ones first, until one fails. First each mutant runs
@@ -207,11 +207,12 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="which ones")
     parser.add_argument("--minutes", type=float, default=600, help="stop after this time, and go on with the next call")
     parser.add_argument("--fresh", action="store_true", help="begin again, from today's sources")
+    parser.add_argument("--todays", action="store_true", help="begin again if the library has changed since")
     arguments = parser.parse_args()
     deadline = time.monotonic() + 60 * arguments.minutes
     folder = arguments.folder.resolve()
     tree = SourceTree(folder)
-    if arguments.fresh or not tree.table.exists():
+    if arguments.fresh or not tree.table.exists() or arguments.todays and tree.library_has_changed():
         for name in ("reached.json", "results.csv"):
             (folder / name).unlink(missing_ok=True)
         tree.make(arguments.count, arguments.seed)

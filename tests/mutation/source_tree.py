@@ -111,9 +111,12 @@ class SourceTree:
         copied = next((folder / name for folder in (self.original, self.source) if (folder / name).exists()), None)
         return not copied or copied.read_bytes() != (ROOT / name).read_bytes()
 
+    def library_has_changed(self):
+        return any(map(self.differs, tracked(*FOLDERS)))
+
     def take_todays_tests(self, say):
         """Copies test files that were added or changed since, if they are for the same library."""
-        if any(map(self.differs, tracked(*FOLDERS))):
+        if self.library_has_changed():
             say("the library has changed: the tests stay those of the copy (--fresh begins again, from today's sources)")
             return
         for name in filter(self.differs, tracked("tests")):

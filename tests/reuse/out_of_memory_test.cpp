@@ -1,5 +1,5 @@
-// Memory that runs out at any tensor of a pass, a step, a save or a load: the call fails, no weight has changed (or a load says
-// so), and the call can be made again.
+// Memory that runs out at any tensor of a pass, a step, a save, a load or `initialize`: the call fails, no weight has changed,
+// or the error says so, and the call can be made again, or the remedy in the error be followed.
 #include <apex_cpp/amp/checkpoint.h>
 #include <apex_cpp/optimizers.h>
 #include <c10/core/CPUAllocator.h>
@@ -54,50 +54,83 @@ std::string error_at(int nth, const Function& call) {
 }
 
 using Call = std::function<void()>;
-/// Makes a call of the training, the one with this index, in its own way. `weights` has the bits of the model.
-using Around = std::function<void(int index, const Call& call, const std::function<std::string()>& weights)>;
+/// What a test can do with a training. `weights` has the bits of the model.
+struct Controls {
+  std::function<std::string()> weights;
+  Call pass, save, load;
+};
+/// Makes a call of the training, the one with this index, in its own way.
+using Around = std::function<void(int index, const Call& call, const Controls& controls)>;
+
+/// The model's parameters that the optimizer can train, in one group, or in a group each.
+template <class Optimizer>
+std::vector<torch::optim::OptimizerParamGroup> groups_of(const torch::nn::Module& model, bool in_groups) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (const at::Tensor& param : model.parameters()) {
+    if (std::is_same_v<Optimizer, optimizers::Muon> && param.dim() != 2) continue;
+    if (in_groups || groups.empty()) groups.emplace_back(std::vector<at::Tensor>());
+    groups.back().params().push_back(param);
+  }
+  return groups;
+}
 
 /// The bits of model and optimizer after two steps. Calls 0 and 2 are passes, calls 1 and 3 steps.
 template <class Optimizer, class Options>
-std::string train(const std::string& level, const Options& options, const Around& around) {
+std::string train(const std::string& level, const Options& options, bool in_groups, const Around& around) {
   amp::reset();
   torch::manual_seed(3);
   Mlp model;
-  Optimizer optimizer(model->parameters(), options);
+  Optimizer optimizer(groups_of<Optimizer>(*model, in_groups), options);
   if constexpr (std::is_same_v<Optimizer, optimizers::FusedScheduleFreeAdamW>) optimizer.train();
   auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
-  const auto weights = [&net = net] { return bytes_of(*net); };
-  const Call pass = [&net = net, &opt = opt] {
+  const std::string path = std::filesystem::path(::testing::TempDir()) / ("out_of_memory_" + level + ".safetensors");
+  Controls controls;
+  controls.weights = [&net = net] { return bytes_of(*net); };
+  controls.pass = [&net = net, &opt = opt] {
     opt.zero_grad();
     auto scaled = amp::scale_loss(net->forward(features()).square().mean(), opt);
     scaled.backward();
     scaled.finish();
   };
+  controls.save = [&, &net = net, &opt = opt] { amp::save_checkpoint(path, net, opt); };
+  controls.load = [&, &net = net, &opt = opt] { amp::load_checkpoint(path, net, opt); };
   const Call step = [&opt = opt] { opt.step(); };
   for (const int turn : {0, 1}) {
-    around(2 * turn, pass, weights);
-    around(2 * turn + 1, step, weights);
+    around(2 * turn, controls.pass, controls);
+    around(2 * turn + 1, step, controls);
   }
+  std::filesystem::remove(path);
   return bytes_of(*net) + bytes_of(opt);
 }
 
-/// Lets each allocation of the call fail, one in each training.
+/// Lets each allocation of the call fail, one in each training. Returns how many left an update in part.
 template <class Optimizer, class Options>
-void expect_undone(const std::string& level, const Options& options, int index) {
-  const auto expected = train<Optimizer>(level, options, [](int, const Call& call, const auto&) { call(); });
+int expect_undone(const std::string& level, const Options& options, int index, bool in_groups) {
+  const auto expected = train<Optimizer>(level, options, in_groups, [](int, const Call& call, const auto&) { call(); });
   bool failed = true;
+  int in_part = 0;
   for (int nth = 1; failed; ++nth) {
-    const auto bits = train<Optimizer>(level, options, [&](int now, const Call& call, const auto& weights) {
+    const auto around = [&](int now, const Call& call, const Controls& controls) {
       if (now != index) return call();
-      const auto before = weights();
-      failed = !error_at(nth, call).empty();
+      const auto before = controls.weights();
+      if (in_groups) controls.save();
+      const auto error = error_at(nth, call);
+      failed = !error.empty();
       if (!failed) return;
-      EXPECT_EQ(weights(), before) << "call " << index << ", allocation " << nth;
+      if (error.find("step() failed after it had updated a part of the parameters") != std::string::npos) {
+        ASSERT_TRUE(in_groups) << error;
+        ++in_part;
+        controls.load();  // the remedy it names
+        controls.pass();
+      }
+      EXPECT_EQ(controls.weights(), before) << "call " << index << ", allocation " << nth << ": " << error;
       call();
-    });
+    };
+    const auto bits = train<Optimizer>(level, options, in_groups, around);
     EXPECT_EQ(bits, expected) << "call " << index << ", allocation " << nth;
-    ASSERT_LT(nth, 1000);
+    if (nth == 1000) ADD_FAILURE() << "the call never ends", failed = false;
   }
+  return in_part;
 }
 
 class OutOfMemory : public AmpTest, public ::testing::WithParamInterface<std::string> {
@@ -106,8 +139,15 @@ class OutOfMemory : public AmpTest, public ::testing::WithParamInterface<std::st
   void check(Options options, std::initializer_list<int> calls) {
     for (const bool apex_order : {true, false}) {
       options.materialize_master_grads(apex_order);
-      for (const int index : calls) expect_undone<Optimizer>(GetParam(), options, index);
+      for (const int index : calls) expect_undone<Optimizer>(GetParam(), options, index, /*in_groups=*/false);
     }
+  }
+  /// Returns how many failures of steps left an update in part.
+  template <class Optimizer, class Options>
+  int updates_in_part(const Options& options) {
+    int count = 0;
+    for (const int index : {1, 3}) count += expect_undone<Optimizer>(GetParam(), options, index, /*in_groups=*/true);
+    return count;
   }
 };
 
@@ -121,6 +161,71 @@ TEST_P(OutOfMemory, AtAnyTensorOfAPassOrAStep) {
   check<FusedLARS>(FusedLARSOptions(1e-2).momentum(0.9), {1, 3});
   check<FusedLion>(FusedLionOptions(1e-3), {1, 3});
   check<FusedScheduleFreeAdamW>(FusedScheduleFreeAdamWOptions(1e-3), {1, 3});
+}
+
+// Steps whose groups each take norms say which are updated in part. Those of other optimizers have all memory before.
+TEST_P(OutOfMemory, AtAnyTensorOfAStepOfSeveralGroups) {
+  using namespace optimizers;
+  EXPECT_GT(updates_in_part<FusedLAMB>(FusedLAMBOptions(1e-3)), 0);
+  EXPECT_GT(updates_in_part<FusedNovoGrad>(FusedNovoGradOptions(1e-3)), 0);
+  EXPECT_GT(updates_in_part<FusedLARS>(FusedLARSOptions(1e-2).momentum(0.9)), 0);
+  EXPECT_GT(updates_in_part<Muon>(MuonOptions(1e-2)), 0);
+  EXPECT_EQ(updates_in_part<FusedAdam>(FusedAdamOptions(1e-3)), 0);
+  EXPECT_EQ(updates_in_part<FusedSGD>(FusedSGDOptions(1e-2).momentum(0.9)), 0);
+  EXPECT_EQ(updates_in_part<FusedAdagrad>(FusedAdagradOptions(1e-2)), 0);
+  EXPECT_EQ(updates_in_part<FusedLion>(FusedLionOptions(1e-3)), 0);
+  EXPECT_EQ(updates_in_part<FusedScheduleFreeAdamW>(FusedScheduleFreeAdamWOptions(1e-3)), 0);
+}
+
+/// A model and an optimizer with state, before amp.
+struct Untouched {
+  Untouched() {
+    model->forward(features()).square().mean().backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  std::string bytes() { return bytes_of(*model) + bytes_of(optimizer); }
+  auto initialize(const std::string& level) { return amp::initialize(model, optimizer, level, quiet()); }
+
+  Mlp model;
+  optimizers::FusedAdam optimizer{model->parameters(), optimizers::FusedAdamOptions(1e-3)};
+};
+
+/// The bits of model and optimizer after one more step.
+template <class Handles>
+std::string train_on(Handles& handles) {
+  auto& [net, opt] = handles;
+  opt.zero_grad();
+  { amp::scale_loss(net->forward(features()).square().mean(), opt).backward(); }
+  opt.step();
+  return bytes_of(*net) + bytes_of(opt);
+}
+
+// An earlier training goes on, and so does a new one, whose model and optimizer are made again.
+TEST_P(OutOfMemory, AtAnyTensorOfInitialize) {
+  std::string expected;
+  bool in_part = false;
+  for (int nth = 0;; ++nth) {
+    amp::reset();
+    torch::manual_seed(3);
+    Untouched earlier, failing, again;
+    auto handles = earlier.initialize(GetParam());
+    const auto before = failing.bytes();
+    const auto error = nth == 0 ? "" : error_at(nth, [&] { static_cast<void>(failing.initialize(GetParam())); });
+    if (nth > 0 && error.empty()) break;
+    const bool says_so = error.find("amp::initialize failed after it had begun to cast") != std::string::npos;
+    if (!says_so) {
+      EXPECT_EQ(failing.bytes(), before) << "allocation " << nth;
+    }
+    in_part = in_part || says_so;
+    const auto of_earlier = train_on(handles);
+    auto new_handles = again.initialize(GetParam());
+    const auto bits = of_earlier + train_on(new_handles);
+    if (nth == 0) expected = bits;
+    EXPECT_EQ(bits, expected) << "allocation " << nth;
+    ASSERT_LT(nth, 1000);
+  }
+  EXPECT_TRUE(in_part);
 }
 
 std::string bytes_of_file(const std::filesystem::path& path) {

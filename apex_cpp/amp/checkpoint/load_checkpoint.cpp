@@ -8,6 +8,7 @@
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 #include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/torch_compat/private_members.h>
 #include <c10/core/InferenceMode.h>
 
 #include <deque>
@@ -266,11 +267,6 @@ class Loading {
                              ". Load it again before training goes on: models and optimizers have tensors of both states.");
 }
 
-const char* text_of(const std::exception& error) {
-  const auto* torch = dynamic_cast<const c10::Error*>(&error);
-  return torch ? torch->what_without_backtrace() : error.what();
-}
-
 }  // namespace
 
 std::vector<std::string> load_content(const std::string& caller, const std::string& path, const LoadedParts& parts,
@@ -283,7 +279,8 @@ std::vector<std::string> load_content(const std::string& caller, const std::stri
     loading->check();
     return loading->apply();
   } catch (const std::exception& error) {
-    loading && loading->has_changed() ? fail_in_part(file, text_of(error)) : fail(file, text_of(error));
+    const char* reason = torch_compat::text_of(error);
+    loading && loading->has_changed() ? fail_in_part(file, reason) : fail(file, reason);
   }
 }
 

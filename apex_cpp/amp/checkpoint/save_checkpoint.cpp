@@ -6,6 +6,7 @@
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 #include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/torch_compat/private_members.h>
 #include "opt_levels/properties.h"
 
 #include <functional>
@@ -56,10 +57,8 @@ void write_from_one_rank(const ShardedOptimizer& sharded, const std::function<vo
   std::string error;
   try {
     if (sharded.writes_file()) writes();
-  } catch (const c10::Error& failure) {
-    error = failure.what_without_backtrace();
   } catch (const std::exception& failure) {
-    error = failure.what();
+    error = torch_compat::text_of(failure);
   }
   sharded.agree_on_file(error);
 }
