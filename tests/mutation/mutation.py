@@ -5,9 +5,9 @@ usage: mutation.py FOLDER TORCH_PREFIX [--count N] [--seed N] [--minutes N] [--f
 
 All mutants are compiled into one build in FOLDER, each behind a switch (mutants.h). A first run of every test notes which mutants it
 reaches; a mutant then runs the tests that reach it, those of its own folder and short ones first, until one fails. First each mutant runs
-up to a minute of tests; then those that are still alive run the others. What is done is kept in FOLDER: the command goes on where it was
-stopped, with today's tests while the library is the same: mutants that survived are tried again where their tests have changed. Exits with 1
-if a mutant survives that explained.csv does not explain."""
+up to a minute of tests; then those that are still alive, and that explained.csv does not explain, run the others. What is done is kept in
+FOLDER: the command goes on where it was stopped, with today's tests while the library is the same: mutants that survived are tried again
+where their tests have changed. Exits with 1 if a mutant survives that explained.csv does not explain."""
 import argparse
 import concurrent.futures
 import csv
@@ -144,10 +144,19 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
+def explanations():
+    return {(row["file"], row["rule"], row["original"]): row["reason"] for row in read_rows(ROOT / "tests/mutation/explained.csv")}
+
+
+def explanation(explained, one):
+    return explained.get((one.file, one.rule, in_one_line(one.original)))
+
+
 def run_turn(turn, path, chosen, tests, reached, deadline):
     """Turn 0 runs the nearest tests of each mutant, turn 1 the other tests of those that are alive. Appends each mutant's outcome to
     results.csv, where its last row counts."""
     results = {int(row["number"]): row for row in read_rows(path)}
+    explained = explanations()
 
     def is_known(one):
         result = results.get(one.number)
@@ -155,7 +164,7 @@ def run_turn(turn, path, chosen, tests, reached, deadline):
             return False
         return result["outcome"] == "killed" or all(reached[name][2] < float(result["finished"]) for name in in_order(one, tests, reached))
 
-    waiting = [one for one in chosen if not is_known(one)]
+    waiting = [one for one in chosen if not is_known(one) and not (turn == 1 and explanation(explained, one))]
     done = len(chosen) - len(waiting)
     with open(path, "a", newline="") as file, concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         writer = csv.writer(file)
@@ -180,12 +189,12 @@ def run_turn(turn, path, chosen, tests, reached, deadline):
 def report(folder, chosen):
     """Prints the table, and returns whether every survivor is explained."""
     results = {int(row["number"]): row for row in read_rows(folder / "results.csv")}
-    explained = {(row["file"], row["rule"], row["original"]): row["reason"] for row in read_rows(ROOT / "tests/mutation/explained.csv")}
+    explained = explanations()
     groups, missed = {}, []
     for one in chosen:
         if one.number not in results:
             continue
-        reason = explained.get((one.file, one.rule, in_one_line(one.original)))
+        reason = explanation(explained, one)
         killed = results[one.number]["outcome"] == "killed"
         for key in (one.rule, one.file.split("/")[0], "all"):
             counts = groups.setdefault(key, [0, 0, 0])
