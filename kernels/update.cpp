@@ -143,7 +143,9 @@ std::vector<cuda::Call> Update::cuda_calls() const {
 }
 
 void Update::count_step() const {
-  if (!stopped_ && tensors_.step.defined() && !cuda::handles(device_)) tensors_.step.add_(1);
+  if (stopped_ || !tensors_.step.defined() || cuda::handles(device_)) return;
+  ++*tensors_.step.mutable_data_ptr<int32_t>();  // add_ would take memory, after the update
+  bump_versions(tensors_.step);
 }
 
 namespace {

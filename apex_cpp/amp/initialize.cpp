@@ -193,7 +193,8 @@ void Initializer::make_current() {
 }
 
 // Such as no memory for the copy of a parameter. Keeping all FP32 parameters until the last one is cast would take more memory.
-void Initializer::fail_in_part(const std::exception& error) {
+void Initializer::fail_in_part(const std::exception& error) const {
+  if (!session_->enabled()) throw;
   C10_THROW_ERROR(Error, std::string("amp::initialize failed after it had begun to cast the models: ") +
                              torch_compat::text_of(error) + ". Make the models and the optimizers again.");
 }

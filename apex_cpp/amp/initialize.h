@@ -70,7 +70,7 @@ class Initializer {
   void cast_models();
   void convert_models(c10::ScalarType dtype);
   void make_current();
-  [[noreturn]] static void fail_in_part(const std::exception& error);
+  [[noreturn]] void fail_in_part(const std::exception& error) const;
   /// The casts that every model's forward makes.
   ForwardCasts forward_casts() const;
 

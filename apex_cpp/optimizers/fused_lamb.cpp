@@ -50,7 +50,7 @@ void FusedLAMB::update_group(size_t group, const std::vector<detail::LaunchSet>&
                if (place == UpdateIn::grad) lists.updates.push_back(set.grads[i]);
                if (place == UpdateIn::state) lists.updates.push_back(detail::state_like(param, state.update, at::kFloat));
              }
-             detail::lamb_step(set, lists, global_norm, settings, tensors);
+             detail::lamb_step(set, lists, global_norm, settings, tensors, [this] { mark_updated(); });
            });
 }
 

@@ -70,7 +70,7 @@ void FusedMixedPrecisionLamb::update_group(size_t group, std::vector<detail::Lau
                lists.updates.push_back(detail::state_like(param, state.update, at::kFloat));
                if (keeps_masters) param = detail::master_like(param, state.master_param);
              }
-             detail::lamb_step(set, lists, global_norm, settings, tensors);
+             detail::lamb_step(set, lists, global_norm, settings, tensors, [this] { mark_updated(); });
            });
 }
 

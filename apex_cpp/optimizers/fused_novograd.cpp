@@ -129,6 +129,7 @@ void FusedNovoGrad::update_group(size_t group, const std::vector<detail::LaunchS
     if (set.fresh) norms.zero_();  // may hold the norm of an earlier parameter
     kernels::multi_tensor_novograd(set.grads, set.params, exp_avgs, norms, set.model_params, settings, tensors);
     stays_fresh.release();
+    mark_updated();
     if (!whole_group) all_norms.index_copy_(0, index, norms.to(all_norms.device()));
   });
 }

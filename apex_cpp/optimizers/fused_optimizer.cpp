@@ -122,6 +122,7 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
   if (stopped_on_host(!fresh.empty())) return loss;
   const auto drop_unused = c10::make_scope_exit([this] { new_states_.clear(); });
   for (const auto& each : fresh) new_states_[each.param.unsafeGetTensorImpl()] = new_state_with_remainder(each);
+  prepare_groups();
   has_updated_ = false;
   try {
     update();
@@ -324,12 +325,28 @@ bool FusedOptimizer::stopped_on_host(bool creates_state) const {
   return found_inf.defined() && (found_inf.is_cpu() || creates_state) && found_inf.item<float>() != 0;
 }
 
+// What the steps of groups need beside state and gradients, so that no group is updated where another finds no memory for it.
+void FusedOptimizer::prepare_groups() {
+  unscale_ = grad_scale.defined() ? grad_scale.reciprocal() : at::Tensor();
+  const bool on_device = found_inf.defined() && !found_inf.is_cpu();
+  is_stopped_ = on_device ? found_inf.ne(0).to(at::kInt).reshape({1}) : at::Tensor();
+  write_device_lrs();
+  if (counting_ == Counting::none) return;
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    if (!param_groups_[group].params().empty() && counts_on_device(group)) group_state(group).step.on_device(device_of(group));
+  }
+}
+
 kernels::StepTensors FusedOptimizer::set_scaling(kernels::StepSettings& settings) const {
   kernels::StepTensors tensors;
   settings.grad_scale = master_step.grad_scale;
-  if (grad_scale.defined()) tensors.grad_scale = grad_scale.reciprocal();
-  if (found_inf.defined() && !found_inf.is_cpu()) tensors.found_inf = found_inf.ne(0).to(at::kInt).reshape({1});
+  tensors.grad_scale = unscale_;
+  tensors.found_inf = is_stopped_;
   return tensors;
+}
+
+bool FusedOptimizer::counts_on_device(size_t group) {
+  return counting_ == Counting::on_device || is_stopped_.defined() || group_state(group).step.is_on_device();
 }
 
 c10::Device FusedOptimizer::device_of(size_t group) const { return param_groups_[group].params().front().device(); }
@@ -354,10 +371,9 @@ void FusedOptimizer::write_device_lrs() {
 
 kernels::StepTensors FusedOptimizer::begin_group(size_t group, kernels::MomentSettings& settings) {
   GroupState& state = group_state(group);
-  const bool capturable = counting_ == Counting::on_device;
   kernels::StepTensors tensors = set_scaling(settings);
-  if (capturable) tensors.lr = device_lr(group, settings.lr);
-  if (capturable || tensors.found_inf.defined() || state.step.is_on_device()) {
+  if (counting_ == Counting::on_device) tensors.lr = device_lr(group, settings.lr);
+  if (counts_on_device(group)) {
     tensors.step = state.step.on_device(device_of(group));
   } else {
     settings.step = state.step.value() + 1;

@@ -147,7 +147,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// The gradient of the parameter at `position` of `group`; undefined if there is none.
   const at::Tensor& grad_of(size_t group, size_t position) const;
   /// The parameters of each group that have a gradient, in one set per device, for those with a copy in the model, with a
-  /// remainder and without both, and, with `split_fresh`, for those with and without state.
+  /// remainder and without both, and, with `split_fresh`, for those with and without state. Gradients in another layout than
+  /// their parameters' are copied.
   std::vector<std::vector<detail::LaunchSet>> launch_sets(bool split_fresh = false);
   /// The parameters of a group that have state, in such sets, without gradients.
   std::vector<detail::LaunchSet> sets_with_state(size_t group);
@@ -227,6 +228,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void check_capture() const;
   void check_captured_count(size_t group) const;
   c10::Device device_of(size_t group) const;
+  void prepare_groups();
+  bool counts_on_device(size_t group);
   kernels::StepTensors begin_group(size_t group, kernels::rules::MomentSettings& settings);
   /// Whether the set's kernel can advance the step count itself.
   bool can_count(const detail::LaunchSet& set, const kernels::StepTensors& tensors) const;
@@ -240,7 +243,9 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   amp::detail::UniqueParamGroups unique_groups_;
   size_t checked_groups_ = 0;  // the first groups, whose options' values were checked when the groups were added
   detail::OverlapCheck overlap_check_;
-  bool has_updated_ = false;  // this step: some parameters
+  // Of this step: the inverse of grad_scale, found_inf on a device, and whether parameters are updated.
+  at::Tensor unscale_, is_stopped_;
+  bool has_updated_ = false;
   bool set_grad_none_;
   bool materialize_master_grads_;
   Counting counting_;

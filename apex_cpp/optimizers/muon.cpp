@@ -64,8 +64,9 @@ void step_matrix(const at::Tensor& param, const at::Tensor& grad, const at::Tens
                  const MuonOptions& options) {
   const at::Tensor momentum = momentum_buffer.lerp(grad, 1 - options.momentum());
   const at::Tensor update = options.nesterov() ? grad.lerp(momentum, options.momentum()) : momentum;
+  const at::Tensor direction = orthogonalized(update, options);
   at::Tensor next = param.mul(1 - options.lr() * options.weight_decay());
-  next.add_(orthogonalized(update, options), -adjusted_lr(options, param));
+  next.add_(direction, -adjusted_lr(options, param));
   momentum_buffer.copy_(momentum);
   param.copy_(next);
 }
@@ -111,7 +112,8 @@ void Muon::update() {
         const at::Tensor& param = set.params[i];
         at::Tensor& buffer = state_of<MuonParamState>(param).momentum_buffer;
         detail::state_like(param, buffer, param.scalar_type());
-        if (param.numel() != 0) step_matrix(param, unscaled(set.grads[i], factor, param.scalar_type()), buffer, options);
+        if (param.numel() == 0) continue;
+        step_matrix(param, unscaled(set.grads[i], factor, param.scalar_type()), buffer, options);
         mark_updated();
       }
       if (!set.model_params.empty()) kernels::multi_tensor_copy(set.params, set.model_params);

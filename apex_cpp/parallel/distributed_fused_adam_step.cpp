@@ -114,10 +114,11 @@ void DistributedFusedAdam::update() {
   master_step.grad_scale = sync_->grad_factor();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (param_groups_[group].params().empty()) continue;
-    run_step(group, parts_of(group), settings_of(group), [](const Parts& set, auto settings, const auto& tensors) {
+    run_step(group, parts_of(group), settings_of(group), [this](const Parts& set, auto settings, const auto& tensors) {
       settings.first_position = set.first_position;
       settings.first_element = set.first_element;
       kernels::multi_tensor_adam(set.grads, set.params, set.exp_avgs, set.exp_avg_sqs, set.model_params, settings, tensors);
+      mark_updated();
       if (!set.places.empty()) kernels::multi_tensor_copy(set.params, set.places);
     });
   }

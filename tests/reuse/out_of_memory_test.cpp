@@ -74,6 +74,15 @@ std::vector<torch::optim::OptimizerParamGroup> groups_of(const torch::nn::Module
   return groups;
 }
 
+// Gradients in another layout than the parameters are copied for the step.
+void change_layouts(const std::vector<at::Tensor>& params) {
+  for (at::Tensor param : params) {
+    if (!param.grad().defined() || param.dim() != 2) continue;
+    const at::Tensor grad = at::empty_strided(param.sizes(), {1, param.size(0)}, param.grad().options());
+    param.mutable_grad() = grad.copy_(param.grad());
+  }
+}
+
 /// The bits of model and optimizer after two steps. Calls 0 and 2 are passes, calls 1 and 3 steps.
 template <class Optimizer, class Options>
 std::string train(const std::string& level, const Options& options, bool in_groups, const Around& around) {
@@ -86,11 +95,13 @@ std::string train(const std::string& level, const Options& options, bool in_grou
   const std::string path = std::filesystem::path(::testing::TempDir()) / ("out_of_memory_" + level + ".safetensors");
   Controls controls;
   controls.weights = [&net = net] { return bytes_of(*net); };
-  controls.pass = [&net = net, &opt = opt] {
+  controls.pass = [in_groups, &net = net, &opt = opt] {
     opt.zero_grad();
     auto scaled = amp::scale_loss(net->forward(features()).square().mean(), opt);
     scaled.backward();
     scaled.finish();
+    if (!in_groups) return;
+    for (const auto& group : opt.param_groups()) change_layouts(group.params());
   };
   controls.save = [&, &net = net, &opt = opt] { amp::save_checkpoint(path, net, opt); };
   controls.load = [&, &net = net, &opt = opt] { amp::load_checkpoint(path, net, opt); };
@@ -163,7 +174,7 @@ TEST_P(OutOfMemory, AtAnyTensorOfAPassOrAStep) {
   check<FusedScheduleFreeAdamW>(FusedScheduleFreeAdamWOptions(1e-3), {1, 3});
 }
 
-// Steps whose groups each take norms say which are updated in part. Those of other optimizers have all memory before.
+// Steps whose groups each take norms, or products, say when parameters are updated in part. The others have all memory before.
 TEST_P(OutOfMemory, AtAnyTensorOfAStepOfSeveralGroups) {
   using namespace optimizers;
   EXPECT_GT(updates_in_part<FusedLAMB>(FusedLAMBOptions(1e-3)), 0);
@@ -171,6 +182,7 @@ TEST_P(OutOfMemory, AtAnyTensorOfAStepOfSeveralGroups) {
   EXPECT_GT(updates_in_part<FusedLARS>(FusedLARSOptions(1e-2).momentum(0.9)), 0);
   EXPECT_GT(updates_in_part<Muon>(MuonOptions(1e-2)), 0);
   EXPECT_EQ(updates_in_part<FusedAdam>(FusedAdamOptions(1e-3)), 0);
+  EXPECT_EQ(updates_in_part<FusedAdam>(FusedAdamOptions(1e-3).capturable(true)), 0);
   EXPECT_EQ(updates_in_part<FusedSGD>(FusedSGDOptions(1e-2).momentum(0.9)), 0);
   EXPECT_EQ(updates_in_part<FusedAdagrad>(FusedAdagradOptions(1e-2)), 0);
   EXPECT_EQ(updates_in_part<FusedLion>(FusedLionOptions(1e-3)), 0);
@@ -201,7 +213,7 @@ std::string train_on(Handles& handles) {
   return bytes_of(*net) + bytes_of(opt);
 }
 
-// An earlier training goes on, and so does a new one, whose model and optimizer are made again.
+// An earlier training at O1 goes on with its session, and so does a new one, whose model and optimizer are made again.
 TEST_P(OutOfMemory, AtAnyTensorOfInitialize) {
   std::string expected;
   bool in_part = false;
@@ -209,10 +221,15 @@ TEST_P(OutOfMemory, AtAnyTensorOfInitialize) {
     amp::reset();
     torch::manual_seed(3);
     Untouched earlier, failing, again;
-    auto handles = earlier.initialize(GetParam());
+    auto handles = earlier.initialize("O1");
     const auto before = failing.bytes();
-    const auto error = nth == 0 ? "" : error_at(nth, [&] { static_cast<void>(failing.initialize(GetParam())); });
+    const auto initialize = [&] {
+      static_cast<void>(amp::initialize(failing.model, failing.optimizer, GetParam(), quiet().num_losses(2)));
+    };
+    const auto error = nth == 0 ? "" : error_at(nth, initialize);
     if (nth > 0 && error.empty()) break;
+    EXPECT_EQ(amp::num_loss_scalers(), 1) << "allocation " << nth;
+    EXPECT_EQ(torch::mm(features(), features().t()).scalar_type(), torch::kHalf) << "allocation " << nth;
     const bool says_so = error.find("amp::initialize failed after it had begun to cast") != std::string::npos;
     if (!says_so) {
       EXPECT_EQ(failing.bytes(), before) << "allocation " << nth;

@@ -187,7 +187,12 @@ void tie_original_to_handle(torch::optim::Optimizer& original, torch::optim::Opt
                         std::make_unique<ForwardingOptions<Options>>(options, owner, group));
     memory = groups.data();
   };
-  for (size_t i = 0; i < handle.param_groups().size(); ++i) tie->mirror_group(i);
+  try {
+    for (size_t i = 0; i < handle.param_groups().size(); ++i) tie->mirror_group(i);
+  } catch (...) {
+    tie->handle = nullptr;  // is not made
+    throw;
+  }
 }
 
 }  // namespace detail

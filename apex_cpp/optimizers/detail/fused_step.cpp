@@ -25,7 +25,8 @@ at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_g
 }
 
 void lamb_step(const LaunchSet& set, const LambState& state, const at::Tensor& global_norm,
-               const kernels::LambSettings& settings, const kernels::StepTensors& tensors) {
+               const kernels::LambSettings& settings, const kernels::StepTensors& tensors,
+               const std::function<void()>& after_first) {
   const at::Tensor norm = moved_to(set.params.front().device(), global_norm);
   if (state.updates.empty()) {
     return kernels::multi_tensor_split_lamb(set.grads, set.params, state.exp_avgs, state.exp_avg_sqs, set.model_params, norm,
@@ -33,6 +34,7 @@ void lamb_step(const LaunchSet& set, const LambState& state, const at::Tensor& g
   }
   const auto norms = kernels::multi_tensor_lamb_stage_1(set.grads, set.params, state.exp_avgs, state.exp_avg_sqs, state.updates,
                                                         norm, settings, tensors);
+  after_first();
   kernels::multi_tensor_lamb_stage_2(state.updates, set.params, set.model_params, norms, settings, tensors);
 }
 

@@ -9,6 +9,7 @@
 
 #include <torch/optim/serialize.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -174,8 +175,9 @@ struct LambState {
   std::vector<at::Tensor> exp_avgs, exp_avg_sqs, updates;
 };
 
-/// Both stages for one set.
+/// Both stages for one set. Calls `after_first` between them, where there are two calls of kernels.
 void lamb_step(const LaunchSet& set, const LambState& state, const at::Tensor& global_norm,
-               const kernels::LambSettings& settings, const kernels::StepTensors& tensors);
+               const kernels::LambSettings& settings, const kernels::StepTensors& tensors,
+               const std::function<void()>& after_first);
 
 }  // namespace apex::optimizers::detail
