@@ -168,12 +168,12 @@ TEST_P(AddParamGroup, Apg01To04TheNewGroupTrains) {
   opt.step();
   // d(sum)/d(bias) is the batch size: 4 rows.
   EXPECT_TRUE(torch::equal(second->fc2->bias, (bias_before - 0.5 * 4).to(second->fc2->bias.scalar_type())));
-  const bool masters = std::string(param.level) == "O2" || std::string(param.level) == "O5";
+  const bool masters = std::string(param.level) == "O2" || std::string(param.level) >= "O5";
   EXPECT_EQ(amp::master_params(opt)[4].is_same(second->fc1->weight), !masters);
 }
 std::vector<GroupCase> group_cases() {
   std::vector<GroupCase> cases;
-  for (const char* level : {"O0", "O2", "O3", "O5"}) {
+  for (const char* level : {"O0", "O2", "O3", "O5", "O6"}) {
     for (bool after : {false, true}) {
       for (bool base : {false, true}) cases.push_back({level, after, base});
     }
@@ -195,7 +195,7 @@ class DoubleByDefault {
 };
 
 TEST_F(HandleRules, ADefaultDtypeOfDoubleChangesNothing) {
-  for (const char* level : {"O0", "O2", "O5"}) {
+  for (const char* level : {"O0", "O2", "O5", "O6"}) {
     const Tensor input = features();
     const auto trained = [&](Mlp model, bool misused) {
       torch::optim::SGD optimizer(model->parameters(), 0.1);

@@ -236,9 +236,9 @@ class ZeroGrad : public AmpTest, public ::testing::WithParamInterface<ZeroCase> 
 std::vector<ZeroCase> zero_cases() {
   std::vector<ZeroCase> cases;
   for (Zero how : {Zero::handle, Zero::handle_in_place, Zero::through_base, Zero::model, Zero::model_in_place}) {
-    for (const char* level : {"O0", "O2", "O3", "O5"}) {
+    for (const char* level : {"O0", "O2", "O3", "O5", "O6"}) {
       for (bool delayed : {false, true}) {
-        const bool masters = std::string(level) == "O2" || std::string(level) == "O5";
+        const bool masters = std::string(level) == "O2" || std::string(level) >= "O5";
         if (!(how == Zero::through_base && delayed && masters)) cases.push_back({how, level, delayed});
       }
     }
@@ -295,7 +295,7 @@ TEST_F(ScaleLoss, ClipGradNormScalesMastersToTheNorm) {
 
 // A program that clips with torch's own function trains the same. There are enough values that the order of the sum matters.
 TEST_F(ScaleLoss, ClipGradNormMatchesTorchBitwiseForFloat32Gradients) {
-  for (const char* level : {"O0", "O1", "O2", "O4", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O4", "O5", "O6"}) {
     for (const double max_norm : {0.5, 1e6}) {
       Mlp model(300, 200);
       torch::optim::SGD optimizer(model->parameters(), 0.1);

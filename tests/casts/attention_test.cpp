@@ -87,7 +87,7 @@ TEST_P(MaskedAttention, AcceptsAddBiasKvAndAddZeroAttn) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, MaskedAttention, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, MaskedAttention, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 // A product of 16-bit tensors with other strides stays in 16 bits.

@@ -65,7 +65,7 @@ TEST_P(RunningStatistics, AreNotUpdatedInEvaluation) {
   EXPECT_EQ(norm->running_mean._version(), version);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, RunningStatistics, ::testing::Values("O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, RunningStatistics, ::testing::Values("O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 struct RegisteredNorm : AmpTest {

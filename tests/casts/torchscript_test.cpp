@@ -112,7 +112,7 @@ TEST_P(Script, ResetTurnsGraphOptimizationOnAgain) {
   EXPECT_TRUE(torch::jit::getGraphExecutorOptimize());
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, Script, ::testing::Values("O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, Script, ::testing::Values("O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -349,7 +349,7 @@ TEST_P(SyncBatchNormAt, ConvertedBeforeInitialize) {
 }
 TEST_P(SyncBatchNormAt, ConvertedAfterInitialize) { train_once(std::make_shared<AloneImpl<torch::nn::BatchNorm2d>>(), true); }
 
-INSTANTIATE_TEST_SUITE_P(Levels, SyncBatchNormAt, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, SyncBatchNormAt, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"));
 
 }  // namespace
 }  // namespace apex::parallel

@@ -180,7 +180,7 @@ TEST_P(AtLevel, UpdatesTheScaleOncePerOverflowingBlock_SCALE_06) {
   EXPECT_EQ(one_scaler.loss_scale(), 65536 / std::exp2(7));
 }
 
-INSTANTIATE_TEST_SUITE_P(DistributedFusedAdamAmp, AtLevel, ::testing::Values("O0", "O1", "O2", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(DistributedFusedAdamAmp, AtLevel, ::testing::Values("O0", "O1", "O2", "O4", "O5", "O6"));
 
 TEST(DistributedFusedAdamAmp, HasMastersOf16BitParametersOnly) {
   Pair model;

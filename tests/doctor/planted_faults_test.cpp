@@ -29,7 +29,7 @@ std::vector<Case> planted_cases(uint64_t seed) {
   std::mt19937 draw(static_cast<unsigned>(seed));
   for (const auto& kind : network_kinds()) {
     for (const auto& fault : faults()) {
-      for (const char* level : {"O1", "O2", "O4", "O5"}) {
+      for (const char* level : {"O1", "O2", "O4", "O5", "O6"}) {
         const bool is_float16 = level[1] < '4';
         if (is_float16 || !fault.needs_float16) cases.push_back({kind, level, &fault, static_cast<int>(draw() % kPlaces)});
       }
@@ -92,7 +92,7 @@ TEST(FaultsOfNoModule, AWeightDestroyedByTheOptimizerIsDiagnosedWithTheRemedy) {
 struct HealthyNet : ::testing::TestWithParam<std::string> {};
 
 TEST_P(HealthyNet, HasNoDivergenceAtAnyLevel) {
-  for (const char* level : {"O1", "O2", "O3", "O4", "O5"}) {
+  for (const char* level : {"O1", "O2", "O3", "O4", "O5", "O6"}) {
     for (uint64_t seed = 0; seed < 4; ++seed) {
       amp::Doctor doctor(level, FaultyProgram{GetParam(), nullptr, 0}, amp::DoctorOptions().steps(8).seed(seed));
       EXPECT_EQ(doctor.first_divergence().place(), "none") << level << " seed " << seed << ": " << doctor.first_divergence();

@@ -84,7 +84,7 @@ TEST(RepairOfAHealthyNet, IsTheUnchangedLevel) {
 
 // As with weights from a file: the reference's losses have no spread.
 TEST(RepairOfAHealthyNet, IsTheUnchangedLevelIfSeedsChangeNothing) {
-  for (const std::string level : {"O1", "O2", "O3", "O4", "O5"}) {
+  for (const std::string level : {"O1", "O2", "O3", "O4", "O5", "O6"}) {
     for (const auto& kind : network_kinds()) {
       const auto fixed = [&](const amp::OptLevel& at_level, amp::DoctorRun& run) {
         torch::manual_seed(0);

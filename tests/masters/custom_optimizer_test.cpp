@@ -263,7 +263,7 @@ TEST_P(CustomOptimizerWithMasters, MayBeWrappedInLarc) {
   Clamped<optimizers::FusedAdam> own(model->parameters());
   expect_bounded(parallel::LARC(own));
 }
-INSTANTIATE_TEST_SUITE_P(Levels, CustomOptimizerWithMasters, ::testing::Values("O2", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, CustomOptimizerWithMasters, ::testing::Values("O2", "O5", "O6"));
 
 // Only these classes are checked after a step and copied again.
 using amp::detail::kIsCustomOptimizer;

@@ -56,7 +56,7 @@ TEST_F(DelayedPasses, ZeroGradWithoutMastersDropsTheGradientsOfDelayedPasses) {
 // In the last block the gradients are the sums over all passes, so that they can be clipped or averaged over processes, also
 // after the scale has changed. An exception in a block removes that block's gradients.
 TEST_F(DelayedPasses, Sl09TheLastBlockHoldsTheSumsAfterItsBackward) {
-  for (const char* level : {"O0", "O1", "O2", "O3", "O5"}) {
+  for (const char* level : {"O0", "O1", "O2", "O3", "O5", "O6"}) {
     for (const double last_scale : {4.0, 8.0}) {
       Two model;
       torch::optim::SGD optimizer(model->parameters(), 1.0);

@@ -26,7 +26,7 @@ struct TwinsImpl : torch::nn::Module {
 TORCH_MODULE(Twins);
 
 class FrozenParams : public AmpTest, public ::testing::WithParamInterface<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Levels, FrozenParams, ::testing::Values("O0", "O2", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, FrozenParams, ::testing::Values("O0", "O2", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 TEST_P(FrozenParams, MastersAreLoadedIntoTheMatchingParameters) {
@@ -100,7 +100,7 @@ class FrozenAtTheLoad : public FrozenParams {
   }
   std::string path_;
 };
-INSTANTIATE_TEST_SUITE_P(Levels, FrozenAtTheLoad, ::testing::Values("O0", "O2", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, FrozenAtTheLoad, ::testing::Values("O0", "O2", "O5", "O6"),
                          [](const auto& test) { return test.param; });
 
 // The layer was trained before it was frozen. Later training continues from its master, not from its 16-bit weight.

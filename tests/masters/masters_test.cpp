@@ -21,7 +21,7 @@ TYPED_TEST_SUITE(Masters, AllOptimizers);
 // The reference: the same torch optimizer over FP32 copies, with the half model's gradients divided by the scale. The model is
 // then the rounded copy.
 TYPED_TEST(Masters, StepsLikeTorchOnFloat32CopiesBitwise) {
-  for (const char* level : {"O2", "O5"}) {
+  for (const char* level : {"O2", "O5", "O6"}) {
     Mlp model;
     std::vector<Tensor> reference;
     for (auto& p : model->parameters()) {
@@ -121,7 +121,7 @@ TYPED_TEST(Masters, CreatedInInferenceModeCanBeTrained) {
     for (int i = 0; i < 3; ++i) train_step(net, opt, features() + i);
     return bytes_of(opt) + bytes_of(*model);
   };
-  for (const char* level : {"O2", "O5"}) EXPECT_EQ(train(true, level), train(false, level)) << level;
+  for (const char* level : {"O2", "O5", "O6"}) EXPECT_EQ(train(true, level), train(false, level)) << level;
 }
 
 TYPED_TEST(Masters, Bug05StepBeforeAnyBackwardDoesNothing) {

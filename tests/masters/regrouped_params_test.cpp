@@ -35,7 +35,7 @@ class RegroupedParams : public AmpTest, public ::testing::WithParamInterface<con
     std::tie(nets, opts) = amp::initialize(models, originals, GetParam(), options);
   }
   static bool looks_for_overflow() { return std::string(GetParam()) == "O1" || std::string(GetParam()) == "O2"; }
-  static bool has_masters() { return std::string(GetParam()) == "O2" || std::string(GetParam()) == "O5"; }
+  static bool has_masters() { return std::string(GetParam()) == "O2" || std::string(GetParam()) >= "O5"; }
 
   torch::optim::SGD& opt() { return *opts[0]; }
   torch::optim::SGD& opt2() { return *opts[1]; }
@@ -205,7 +205,7 @@ TEST_P(RegroupedParams, TheUnclaimedGradientOfARemovedParameterIsNoError) {
   EXPECT_EQ(message_of([&] { amp::scale_loss(loss(), opt()).backward(); }), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, RegroupedParams, ::testing::Values("O0", "O1", "O2", "O4", "O5"));
+INSTANTIATE_TEST_SUITE_P(Levels, RegroupedParams, ::testing::Values("O0", "O1", "O2", "O4", "O5", "O6"));
 
 std::vector<Tensor> copies_of(const std::vector<Tensor>& tensors) {
   std::vector<Tensor> copies;

@@ -118,7 +118,7 @@ TEST(MuonSteps, HaveTheBitsOfPythons) {
   for (size_t i = 0; i < muon_cases().size(); ++i) {
     EXPECT_TRUE(same_bytes(plain_steps(muon_cases()[i], false), expected[i])) << "case " << i;
     EXPECT_TRUE(same_bytes(plain_steps(muon_cases()[i], true), expected[i])) << "case " << i << " with GradScaler";
-    for (const char* level : {"O0", "O1", "O2", "O4", "O5"}) {
+    for (const char* level : {"O0", "O1", "O2", "O4", "O5", "O6"}) {
       for (const bool materialize : {true, false}) {
         EXPECT_TRUE(same_bytes(steps_with_amp(muon_cases()[i], level, materialize), expected[i]))
             << "case " << i << " at " << level << ", materialize_master_grads " << materialize;

@@ -80,7 +80,7 @@ void expect_one_rounding_apart(Program& apex_order, Program& fused_order) {
 
 // The loss scale is a power of two, so that unscaling is exact in either order.
 TEST_P(UnscalePaths, TrainTheSameBitForBit) {
-  for (const std::string level : {"O2", "O5"}) {
+  for (const std::string level : {"O2", "O5", "O6"}) {
     Program apex_order(GetParam(), true, level), fused_order(GetParam(), false, level);
     for (int step = 0; step < 4; ++step) {
       apex_order.train_step(step);

@@ -99,7 +99,7 @@ TEST_P(LarcLevels, APointerIsAccepted) {
   EXPECT_FALSE(torch::equal(copies(*net)[0], before[0]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, LarcLevels, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5"),
+INSTANTIATE_TEST_SUITE_P(Levels, LarcLevels, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),
                          [](const auto& test) { return std::string(test.param); });
 
 class LarcHandle : public LarcLevels {};
