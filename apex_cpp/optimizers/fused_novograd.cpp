@@ -72,9 +72,10 @@ at::Tensor FusedNovoGrad::gathered_norms(size_t group) const {
 }
 
 at::Tensor FusedNovoGrad::norms_by_position(size_t group) const {
-  const bool is_here = group < std::min(group_states().size(), param_groups_.size());
-  if (!is_here || param_groups_[group].params().empty()) return {};
-  const at::Tensor& norms = group_states()[group].exp_avg_sq;
+  if (group >= param_groups_.size() || param_groups_[group].params().empty()) return {};
+  const auto* state = group_states()[group];
+  if (!state) return {};
+  const at::Tensor& norms = state->exp_avg_sq;
   return !norms.defined() || match_positions(group, norms) ? norms : gathered_norms(group);
 }
 

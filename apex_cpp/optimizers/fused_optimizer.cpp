@@ -12,6 +12,7 @@
 #include <apex_cpp/torch_compat/private_members.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "kernels/capture.h"
 #include "kernels/optimizers.h"
@@ -44,6 +45,26 @@ LaunchSet& set_of(std::vector<LaunchSet>& sets, c10::Device device, Beside kind,
   sets.emplace_back();
   sets.back().fresh = fresh;
   return sets.back();
+}
+
+const void* options_of(const torch::optim::OptimizerParamGroup& group) {
+  return group.has_options() ? &group.options() : nullptr;
+}
+
+void identify(GroupState& state, const torch::optim::OptimizerParamGroup& group) {
+  state.options = options_of(group);
+  state.params.clear();
+  for (const at::Tensor& param : group.params()) state.params.push_back(param.unsafeGetTensorImpl());
+}
+
+bool has_options_of(const GroupState& state, const torch::optim::OptimizerParamGroup& group) {
+  return state.options == options_of(group);
+}
+
+bool shares_params(const GroupState& state, const torch::optim::OptimizerParamGroup& group) {
+  return std::any_of(group.params().begin(), group.params().end(), [&](const at::Tensor& param) {
+    return std::find(state.params.begin(), state.params.end(), param.unsafeGetTensorImpl()) != state.params.end();
+  });
 }
 
 [[noreturn]] void fail_in_part(const std::string& optimizer, const char* reason) {
@@ -95,6 +116,7 @@ void FusedOptimizer::check_groups() {
 }
 
 void FusedOptimizer::list_params_once() {
+  match_group_states();
   unique_groups_.update(param_groups_);
   checked_groups_ = param_groups_.size();
 }
@@ -104,6 +126,7 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
   groups.push_back(group);
   amp::detail::check_one_group_each(groups);
   if (group.has_options()) detail::check_options(rules_, param_groups_.size(), group.options());
+  match_group_states();  // a group that is gone leaves nothing to the new one
   Optimizer::add_param_group(group);
   torch_compat::keep_options(param_groups_, {group});
   list_params_once();
@@ -135,17 +158,58 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
 
 void FusedOptimizer::zero_grad(std::optional<bool> set_to_none) { Optimizer::zero_grad(set_to_none.value_or(set_grad_none_)); }
 
+// ---- what belongs to a group ----
+
 int64_t FusedOptimizer::steps_taken(size_t group) const {
   if (group >= param_groups_.size()) return 0;
-  return group < group_states_.size() ? group_states_[group].step.value() : steps_at_start(group);
+  const GroupState* state = states_of_groups()[group];
+  return state ? state->step.value() : steps_at_start(group);
 }
 
 GroupState& FusedOptimizer::group_state(size_t group) {
-  while (group_states_.size() < param_groups_.size()) {
-    const int64_t steps = steps_at_start(group_states_.size());
-    group_states_.emplace_back().step.set(steps);
-  }
+  while (group_states_.size() < param_groups_.size()) group_states_.push_back(new_group_state(group_states_.size()));
   return group_states_.at(group);
+}
+
+GroupState FusedOptimizer::new_group_state(size_t group) const {
+  GroupState state;
+  state.step.set(steps_at_start(group));
+  identify(state, param_groups_[group]);
+  return state;
+}
+
+// A group keeps its state while it keeps a parameter. A group whose parameters were all replaced is known by its options, and
+// by state that was moved to the new parameters: a new group may have options in the memory of those that are gone.
+std::vector<const GroupState*> FusedOptimizer::states_of_groups() const {
+  std::vector<const GroupState*> found(param_groups_.size());
+  std::unordered_set<const GroupState*> taken;
+  const auto take = [&](const auto& fits) {
+    for (size_t group = 0; group < found.size(); ++group) {
+      for (size_t i = 0; i < group_states_.size() && !found[group]; ++i) {
+        const GroupState& state = group_states_[i];
+        if (fits(state, param_groups_[group]) && taken.insert(&state).second) found[group] = &state;
+      }
+    }
+  };
+  take([](const GroupState& state, const auto& group) { return has_options_of(state, group) && shares_params(state, group); });
+  take(shares_params);
+  take([&](const GroupState& state, const auto& group) {
+    const auto& params = group.params();
+    return has_options_of(state, group) &&
+           (params.empty() || std::any_of(params.begin(), params.end(), [&](const auto& param) { return has_state(param); }));
+  });
+  return found;
+}
+
+void FusedOptimizer::match_group_states() {
+  if (group_states_.empty()) return;
+  const auto found = states_of_groups();
+  std::vector<GroupState> matched;
+  for (size_t group = 0; group < found.size(); ++group) {
+    matched.push_back(found[group] ? *found[group] : new_group_state(group));
+    identify(matched.back(), param_groups_[group]);
+  }
+  group_states_ = std::move(matched);
 }
 
 // ---- what a step works on ----
@@ -364,6 +428,7 @@ const at::Tensor& FusedOptimizer::device_lr(size_t group, double lr) {
 
 void FusedOptimizer::write_device_lrs() {
   if (counting_ != Counting::on_device) return;
+  if (unique_groups_.is_due(param_groups_)) match_group_states();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (!param_groups_[group].params().empty()) device_lr(group, param_groups_[group].options().get_lr());
   }
@@ -404,10 +469,11 @@ void FusedOptimizer::end_group(size_t group, bool advanced, const kernels::StepT
 
 void FusedOptimizer::save_group_states(torch::serialize::OutputArchive& archive) const {
   torch::serialize::OutputArchive all(archive.compilation_unit());
-  all.write("size", c10::IValue(static_cast<int64_t>(group_states_.size())));
-  for (size_t i = 0; i < group_states_.size(); ++i) {
+  const auto size = group_states_.empty() ? 0 : param_groups_.size();
+  all.write("size", c10::IValue(static_cast<int64_t>(size)));
+  for (size_t i = 0; i < size; ++i) {
     torch::serialize::OutputArchive one(archive.compilation_unit());
-    one.write("step", c10::IValue(group_states_[i].step.value()));
+    one.write("step", c10::IValue(steps_taken(i)));
     if (const at::Tensor norms = norms_by_position(i); norms.defined()) one.write("exp_avg_sq", norms);
     all.write(std::to_string(i), one);
   }
@@ -440,6 +506,7 @@ void FusedOptimizer::restore_group(size_t group, const SavedGroup& saved) {
 
 void FusedOptimizer::restore(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive) {
   const auto saved = read_group_states(archive);
+  match_group_states();
   for (size_t i = 0; i < param_groups_.size(); ++i) detail::check_class(rules_, i, param_groups_[i].options());
   state_ = std::move(read.state());
   for (size_t i = 0; i < param_groups_.size(); ++i) {

@@ -45,11 +45,16 @@ class StepCount {
 /// What Apex stores in a param group besides its options.
 struct GroupState {
   StepCount step;
+  /// The group by its options and parameters, which identify it after groups were added, removed or moved.
+  const void* options = nullptr;
+  std::vector<const at::TensorImpl*> params;
   /// The learning rate of a capturable optimizer, float32 on the device, and the value last written to it.
   at::Tensor lr;
   double lr_written = 0;
   /// FusedNovoGrad: the running norm of each parameter of the group by position, float32.
   at::Tensor exp_avg_sq;
+  /// FusedScheduleFreeAdamW: the sum of the averages' weights, and the largest learning rate.
+  double weight_sum = 0, lr_max = -1;
 };
 
 /// Tensors on one device that one kernel call updates, matched by index. `model_params` is empty or as long as the others:
@@ -172,7 +177,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   const at::Tensor& device_lr(size_t group, double lr);
   /// Does nothing unless steps are counted on the device.
   void write_device_lrs();
-  const std::vector<detail::GroupState>& group_states() const { return group_states_; }
+  /// The states by group; null for a group without.
+  std::vector<const detail::GroupState*> group_states() const { return states_of_groups(); }
 
   /// Passes on found_inf and the gradients' scale, as the loss scaler and amp have set them.
   kernels::StepTensors set_scaling(kernels::rules::StepSettings& settings) const;
@@ -209,6 +215,9 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
 
   void check_groups();
   void list_params_once();
+  detail::GroupState new_group_state(size_t group) const;
+  std::vector<const detail::GroupState*> states_of_groups() const;
+  void match_group_states();
   std::vector<detail::SteppedParam> stepped_params() const;
   std::unique_ptr<torch::optim::OptimizerParamState> new_state_with_remainder(const detail::SteppedParam& param) const;
   /// The parameter's state, also that of its first step; null if there is none.

@@ -101,13 +101,13 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedScheduleFreeAdamW::new_s
 
 void FusedScheduleFreeAdamW::update_group(size_t group, const std::vector<detail::LaunchSet>& sets) {
   const auto& options = detail::options_of<FusedScheduleFreeAdamWOptions>(param_groups_[group]);
-  const int64_t step = group_state(group).step.value() + 1;
+  detail::GroupState& state_of_group = group_state(group);
+  const int64_t step = state_of_group.step.value() + 1;
   auto settings = settings_of(options, step);
-  Sums next = sums_[group];
-  next.lr_max = std::max(settings.lr, next.lr_max);
-  const double weight = std::pow(static_cast<double>(step), options.r()) * std::pow(next.lr_max, options.weight_lr_power());
-  next.weight_sum += weight;
-  settings.average_weight = next.weight_sum == 0 ? 0 : weight / next.weight_sum;
+  const double lr_max = std::max(settings.lr, state_of_group.lr_max);
+  const double weight = std::pow(static_cast<double>(step), options.r()) * std::pow(lr_max, options.weight_lr_power());
+  const double weight_sum = state_of_group.weight_sum + weight;
+  settings.average_weight = weight_sum == 0 ? 0 : weight / weight_sum;
   kernels::StepTensors tensors = set_scaling(settings);
   tensors.found_inf.reset();  // is 0
   update_sets(sets, [&](const detail::LaunchSet& set) {
@@ -120,14 +120,14 @@ void FusedScheduleFreeAdamW::update_group(size_t group, const std::vector<detail
     kernels::multi_tensor_schedule_free_adamw(set.grads, set.params, zs, exp_avg_sqs, set.model_params, settings,
                                               detail::placed_on(set.params.front().device(), tensors));
   });
-  sums_[group] = next;
-  group_state(group).step.advance();
+  state_of_group.lr_max = lr_max;
+  state_of_group.weight_sum = weight_sum;
+  state_of_group.step.advance();
 }
 
 void FusedScheduleFreeAdamW::update() {
   if (found_inf.defined() && found_inf.item<float>() != 0) return;
   const auto sets = launch_sets();
-  sums_.resize(param_groups_.size());
   for (size_t group = 0; group < param_groups_.size(); ++group) update_group(group, sets[group]);
 }
 
@@ -138,9 +138,10 @@ void FusedScheduleFreeAdamW::save(torch::serialize::OutputArchive& archive) cons
   save_group_states(archive);
   torch::serialize::OutputArchive all(archive.compilation_unit());
   std::vector<double> weight_sums, lr_maxs;
-  for (const Sums& sums : sums_) {
-    weight_sums.push_back(sums.weight_sum);
-    lr_maxs.push_back(sums.lr_max);
+  for (const auto* state : group_states()) {
+    const detail::GroupState none;
+    weight_sums.push_back((state ? *state : none).weight_sum);
+    lr_maxs.push_back((state ? *state : none).lr_max);
   }
   all.write("weight_sum", c10::IValue(weight_sums));
   all.write("lr_max", c10::IValue(lr_maxs));
@@ -158,11 +159,15 @@ void FusedScheduleFreeAdamW::load(torch::serialize::InputArchive& archive) {
   all.read("lr_max", lr_max);
   all.read("train_mode", train_mode);
   const auto weight_sums = weight_sum.toDoubleVector(), lr_maxs = lr_max.toDoubleVector();
-  std::vector<Sums> sums(param_groups_.size());
-  for (size_t i = 0; i < sums.size() && i < weight_sums.size(); ++i) sums[i] = {weight_sums[i], lr_maxs.at(i)};
+  TORCH_CHECK(lr_maxs.size() == weight_sums.size(), "The saved FusedScheduleFreeAdamW has ", weight_sums.size(),
+              " sums of weights and ", lr_maxs.size(), " learning rates. The file is damaged: load another one.");
   const bool training = train_mode.toBool();
   restore(read, archive);
-  sums_ = std::move(sums);
+  for (size_t i = 0; i < param_groups_.size(); ++i) {
+    const bool is_saved = i < weight_sums.size();
+    group_state(i).weight_sum = is_saved ? weight_sums[i] : 0;
+    group_state(i).lr_max = is_saved ? lr_maxs[i] : -1;
+  }
   is_training_ = training;
 }
 

@@ -109,17 +109,10 @@ class FusedScheduleFreeAdamW : public FusedOptimizer {
   void update() override;
 
  private:
-  /// What a group has summed over its steps.
-  struct Sums {
-    double weight_sum = 0;
-    double lr_max = -1;
-  };
-
   void set_training(bool training);
   void move_params(bool to_y);
   void update_group(size_t group, const std::vector<detail::LaunchSet>& sets);
 
-  std::vector<Sums> sums_;
   bool is_training_ = false;
 };
 

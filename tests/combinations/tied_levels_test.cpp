@@ -42,6 +42,7 @@ class TiedProgram {
   double norm() const { return norm_; }
   void save(const std::string& path) const { amp::save_checkpoint(path, net_, optimizer); }
   void load(const std::string& path) { amp::load_checkpoint(path, net_, optimizer); }
+  void load_model(const std::string& path) { amp::load_checkpoint(path, net_); }
 
   OptimizerPtr optimizer;
 
@@ -102,6 +103,33 @@ TEST_P(TiedAtLevel, ResumesFromACheckpointWithOrWithoutDuplicates) {
 }
 
 using TiedOverLevels = AmpTest;
+
+std::string bytes_of_masters(torch::optim::Optimizer& optimizer) {
+  std::string bytes;
+  for (const Tensor& master : amp::master_params(optimizer)) bytes += bytes_of(master);
+  return bytes;
+}
+
+// The file has a tied parameter's master under its first name.
+TEST_F(TiedOverLevels, LoadsTakeAllBitsOfMastersUnderEveryName) {
+  const std::string path = (std::filesystem::temp_directory_path() / ("apex_cpp_tied_" + std::to_string(::getpid()))).string();
+  for (const std::string level : {"O2", "O5", "O6"}) {
+    TiedProgram saved(own_kinds()[0], level, Listing::all);
+    saved.run(0, 3);
+    saved.save(path);
+    const auto masters = bytes_of_masters(*saved.optimizer);
+    for (const std::string to : {"O0", "O1", "O4", level.c_str()}) {
+      TiedProgram resumed(own_kinds()[0], to, Listing::all, /*seed=*/8);
+      resumed.load(path);
+      EXPECT_EQ(bytes_of_masters(*resumed.optimizer), masters) << level << " to " << to;
+      TiedProgram with_model(own_kinds()[0], to, Listing::all, /*seed=*/8);
+      with_model.run(0, 1);
+      with_model.load_model(path);
+      EXPECT_EQ(bytes_of_masters(*with_model.optimizer), masters) << level << " to " << to << ", the model alone";
+    }
+  }
+  std::remove(path.c_str());
+}
 
 // By the base class's add_param_group and by hand, which no handle sees.
 TEST_F(TiedOverLevels, ParametersAddedLaterAreListedOnce) {

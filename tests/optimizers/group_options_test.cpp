@@ -86,6 +86,64 @@ TEST_P(EveryClassesGroups, AcceptAnyLearningRateLater) {
   EXPECT_EQ(optimizer->param_groups()[0].options().get_lr(), -1e-20);
 }
 
+// One parameter and its gradients, the same for the same seed. Zeros add nothing to norms over all groups.
+struct OneParam {
+  explicit OneParam(int64_t seed_, bool zeros_ = false) : seed(seed_), zeros(zeros_) {}
+  void next_grad() { param.mutable_grad() = zeros ? at::zeros({5, 6}) : values({5, 6}, 100 * seed + ++steps); }
+
+  int64_t seed, steps = 0;
+  bool zeros;
+  at::Tensor param = values({5, 6}, seed).requires_grad_();
+};
+
+// The group of the parameter, with a copy of the options of the optimizer's first group.
+OptimizerParamGroup group_like_first(const torch::optim::Optimizer& optimizer, const OneParam& one) {
+  return OptimizerParamGroup({one.param}, optimizer.param_groups()[0].options().clone());
+}
+
+void step_with(torch::optim::Optimizer& optimizer, const std::vector<OneParam*>& params, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    for (OneParam* each : params) each->next_grad();
+    optimizer.step();
+  }
+}
+
+// As a new head in the place of the old one: Apex counts the steps of each group.
+TEST_P(EveryClassesGroups, BeginAtTheirOwnFirstStepInThePlaceOfAnother) {
+  for (const bool by_hand : {false, true}) {
+    OneParam body(1, /*zeros_=*/true), old_head(2), new_head(3), alone(3);
+    auto optimizer = make(GetParam(), {body.param});
+    optimizer->add_param_group(group_like_first(*optimizer, old_head));
+    step_with(*optimizer, {&body, &old_head}, 3);
+    optimizer->param_groups().pop_back();
+    const auto group = group_like_first(*optimizer, new_head);
+    by_hand ? optimizer->param_groups().push_back(group) : optimizer->add_param_group(group);
+    step_with(*optimizer, {&body, &new_head}, 3);
+    auto other = make(GetParam(), {alone.param});
+    step_with(*other, {&alone}, 3);
+    EXPECT_TRUE(same_bytes(new_head.param, alone.param)) << "by hand: " << by_hand;
+  }
+}
+
+TEST_P(EveryClassesGroups, KeepTheirStateWhereOthersBeforeThemAreRemovedOrMoved) {
+  for (const bool removed : {true, false}) {
+    OneParam body(1, /*zeros_=*/true), head(2), alone(2);
+    auto optimizer = make(GetParam(), {body.param});
+    step_with(*optimizer, {&body}, 2);
+    optimizer->add_param_group(group_like_first(*optimizer, head));
+    step_with(*optimizer, {&body, &head}, 3);
+    auto& groups = optimizer->param_groups();
+    removed ? void(groups.erase(groups.begin())) : std::swap(groups[0], groups[1]);
+    const std::string bytes = saved(*optimizer);
+    step_with(*optimizer, {&body, &head}, 3);
+    auto other = make(GetParam(), {alone.param});
+    step_with(*other, {&alone}, 3);
+    if (removed) load(*other, bytes);  // written with the groups as they were then
+    step_with(*other, {&alone}, 3);
+    EXPECT_TRUE(same_bytes(head.param, alone.param)) << "removed: " << removed;
+  }
+}
+
 TEST(GroupOptions, OfAnotherClassAreTypeErrors) {
   const std::string message = refusal<FusedAdam, c10::TypeError>(torch::optim::AdamOptions(0.1));
   EXPECT_NE(message.find("Group 1 of FusedAdam has options of the class torch::optim::AdamOptions"), std::string::npos)

@@ -14,6 +14,7 @@
 #include <deque>
 #include <optional>
 #include <sstream>
+#include <unordered_map>
 
 namespace apex::amp::detail {
 namespace {
@@ -131,10 +132,18 @@ class Loading {
     loads_.clear();  // frees the old states
   }
 
+  // A tied parameter has its master under one name. Where the file ties the same names, this is the value of all of them.
+  const Saved& take_master_of_ties(const at::Tensor& target, Saved& saved) {
+    const Saved& first = *by_memory_.try_emplace(target.const_data_ptr(), &saved).first->second;
+    if (!saved.master.defined() && first.master.defined() && saved.tensor->value.equal(first.tensor->value))
+      saved.master = first.master;
+    return saved;
+  }
+
   void load_models() {
     for (size_t i = 0; i < models_.size(); ++i) {
       for (auto [name, target] : tensors_of(*models_[i])) {
-        const Saved& saved = saved_.at(full_name(i, name));
+        const Saved& saved = take_master_of_ties(target, saved_.at(full_name(i, name)));
         copy_to(target, saved.tensor->value, saved.tensor->dtype, saved.master, full_name(i, name));
         // An optimizer that is not loaded may still have a master, and its next step would overwrite the model from it.
         if (parts_.optimizers.empty() && session_) session_->load_master(target, saved.float32());
@@ -250,6 +259,7 @@ class Loading {
   ParamNames names_;
   std::shared_ptr<Session> session_;
   std::map<std::string, Saved> saved_;
+  std::unordered_map<const void*, const Saved*> by_memory_;  // the first name of each memory
   std::deque<OptimizerLoad> loads_;
   bool has_changed_ = false;
   std::vector<std::string> notes_;

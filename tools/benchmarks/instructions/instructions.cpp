@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <iostream>
+#include <string>
+#include <vector>
 
 namespace {
 
@@ -63,7 +65,10 @@ void count_amp(const std::string& level, const std::string& name, const Options&
   const torch::Tensor x = input();
   Net model;
   Optimizer optimizer(model->parameters(), options);
-  auto handles = amp::initialize(model, optimizer, level, amp::InitializeOptions().verbosity(0));
+  auto settings = amp::InitializeOptions().verbosity(0);
+  if (level == "O6")
+    settings.bfloat16_modules(std::vector<std::string>());  // the first and the last layer are all that there are
+  auto handles = amp::initialize(model, optimizer, level, settings);
   auto& net = std::get<0>(handles);
   auto& opt = std::get<1>(handles);
   count(level + " " + name, [&] {
@@ -81,6 +86,7 @@ int main() {
   const auto fused_adam = apex::optimizers::FusedAdamOptions(0.001);
   count_plain<torch::optim::SGD>("SGD", sgd);
   count_plain<torch::optim::AdamW>("AdamW", adam);
-  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5"}) count_amp<torch::optim::SGD>(level, "SGD", sgd);
-  for (const char* level : {"O0", "O1", "O2", "O5"}) count_amp<apex::optimizers::FusedAdam>(level, "FusedAdam", fused_adam);
+  for (const char* level : {"O0", "O1", "O2", "O3", "O4", "O5", "O6"}) count_amp<torch::optim::SGD>(level, "SGD", sgd);
+  for (const char* level : {"O0", "O1", "O2", "O5", "O6"})
+    count_amp<apex::optimizers::FusedAdam>(level, "FusedAdam", fused_adam);
 }
