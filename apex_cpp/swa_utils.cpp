@@ -54,17 +54,6 @@ std::vector<at::Tensor> converted(const std::vector<at::Tensor>& weights, const 
 
 std::string name_of_average(size_t position) { return "average_" + std::to_string(position); }
 
-void check_fits(const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& averages) {
-  TORCH_CHECK_VALUE(weights.size() == averages.size(), "ExponentialMovingAverage: the optimizer has ", weights.size(),
-                    " parameters, but there are averages of ", averages.size(),
-                    ". Make a new ExponentialMovingAverage after parameters were added or removed.");
-  for (size_t i = 0; i < weights.size(); ++i) {
-    TORCH_CHECK_VALUE(weights[i].sizes() == averages[i].sizes(), "ExponentialMovingAverage: parameter ", i, " has shape ",
-                      weights[i].sizes(), ", but its average has shape ", averages[i].sizes(),
-                      ". Make a new ExponentialMovingAverage after parameters were replaced.");
-  }
-}
-
 }  // namespace
 
 ExponentialMovingAverage::ExponentialMovingAverage(torch::optim::Optimizer& optimizer,
@@ -74,7 +63,9 @@ ExponentialMovingAverage::ExponentialMovingAverage(torch::optim::Optimizer& opti
                     ". Give a number from 0 to 1, such as 0.999.");
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
-  const auto tensors = values();
+  const auto now = weights();
+  params_ = now.in_model;
+  const auto tensors = values_of(now.stepped);
   TORCH_CHECK(!tensors.empty(), "ExponentialMovingAverage: the optimizer has no parameters. Add them before it is made.");
   n_averaged_ = register_buffer("n_averaged", at::zeros({}, at::kLong));
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -85,33 +76,50 @@ ExponentialMovingAverage::ExponentialMovingAverage(torch::optim::Optimizer& opti
 
 int64_t ExponentialMovingAverage::n_averaged() const { return n_averaged_.item<int64_t>(); }
 
-std::vector<at::Tensor> ExponentialMovingAverage::weights() const {
-  if (auto* stash = stash_of(optimizer_)) stash->update_masters_from_edits();
-  return amp::detail::params_of(optimizer_.param_groups());
-}
-
-std::vector<at::Tensor> ExponentialMovingAverage::values() const {
-  auto tensors = weights();
-  const auto* fused = dynamic_cast<const amp::StepsMasters*>(&optimizer_);
-  for (auto& tensor : tensors) {
-    const at::Tensor master = fused ? fused->kept_master_of(tensor) : at::Tensor();
-    if (master.defined()) tensor = master;
-  }
-  return tensors;
-}
-
-std::vector<at::Tensor> ExponentialMovingAverage::model_params() const {
-  auto params = weights();
+ExponentialMovingAverage::Weights ExponentialMovingAverage::weights() const {
   auto* stash = stash_of(optimizer_);
-  if (!stash) return params;
+  if (stash) stash->update_masters_from_edits();
+  Weights weights;
+  weights.stepped = weights.in_model = amp::detail::params_of(optimizer_.param_groups());
+  if (!stash) return weights;
   std::unordered_map<const at::TensorImpl*, at::Tensor> behind_master;
   const auto masters = stash->masters(), model = stash->model_params();
   for (size_t i = 0; i < masters.size(); ++i) behind_master.emplace(masters[i].unsafeGetTensorImpl(), model[i]);
-  for (auto& param : params) {
+  for (auto& param : weights.in_model) {
     const auto found = behind_master.find(param.unsafeGetTensorImpl());
     if (found != behind_master.end()) param = found->second;
   }
-  return params;
+  return weights;
+}
+
+// The program may have moved parameters within and between groups.
+ExponentialMovingAverage::Weights ExponentialMovingAverage::averaged_weights() const {
+  const Weights now = weights();
+  TORCH_CHECK_VALUE(now.in_model.size() == params_.size(), "ExponentialMovingAverage: the optimizer has ", now.in_model.size(),
+                    " parameters, but there are averages of ", params_.size(),
+                    ". Make a new ExponentialMovingAverage after parameters were added or removed.");
+  std::unordered_map<const at::TensorImpl*, size_t> positions;
+  for (size_t i = 0; i < now.in_model.size(); ++i) positions.emplace(now.in_model[i].unsafeGetTensorImpl(), i);
+  Weights arranged;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    const auto found = positions.find(params_[i].unsafeGetTensorImpl());
+    TORCH_CHECK_VALUE(found != positions.end() && params_[i].sizes() == averages_[i].sizes(),
+                      "ExponentialMovingAverage: the parameter of average ", i, ", of shape ", averages_[i].sizes(),
+                      ", is not in the optimizer, or has another shape. Make a new ExponentialMovingAverage after parameters "
+                      "were replaced.");
+    arranged.stepped.push_back(now.stepped[found->second]);
+    arranged.in_model.push_back(params_[i]);
+  }
+  return arranged;
+}
+
+std::vector<at::Tensor> ExponentialMovingAverage::values_of(std::vector<at::Tensor> stepped) const {
+  const auto* fused = dynamic_cast<const amp::StepsMasters*>(&optimizer_);
+  for (auto& tensor : stepped) {
+    const at::Tensor master = fused ? fused->kept_master_of(tensor) : at::Tensor();
+    if (master.defined()) tensor = master;
+  }
+  return stepped;
 }
 
 void ExponentialMovingAverage::check_not_applied(const char* caller) const {
@@ -130,8 +138,7 @@ void ExponentialMovingAverage::update() {
   if (stash && stash->result().skipped) return;
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
-  const auto tensors = values();
-  check_fits(tensors, averages_);
+  const auto tensors = values_of(averaged_weights().stepped);
   if (n_averaged() == 0) {
     at::_foreach_copy_(averages_, tensors);
   } else {
@@ -163,8 +170,7 @@ void ExponentialMovingAverage::load(torch::serialize::InputArchive& archive) {
 AveragedParameters::AveragedParameters(ExponentialMovingAverage& average) : average_(&average) {
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
-  params_ = average.model_params();
-  check_fits(params_, average.averages_);
+  params_ = average.averaged_weights().in_model;
   for (const auto& param : params_) weights_.push_back(param.detach().clone());
   average.applied_ = true;
   at::_foreach_copy_(params_, average.averages_);

@@ -52,7 +52,8 @@ class ExponentialMovingAverage : public torch::nn::Module {
   explicit ExponentialMovingAverage(torch::optim::Optimizer& optimizer, const ExponentialMovingAverageOptions& options = {});
 
   /// Call it after `step`. Does nothing if amp skipped that step. No synchronisation. Errors: RuntimeError inside
-  /// `average_parameters`; ValueError if the optimizer has other parameters than when the average was made.
+  /// `average_parameters`; ValueError if the optimizer has other parameters than when the average was made. Parameters may be
+  /// moved within and between its groups.
   void update();
 
   /// Puts the averages into the model, rounded to its dtypes, until the result is destroyed. The weights then have their bits
@@ -60,7 +61,7 @@ class ExponentialMovingAverage : public torch::nn::Module {
   /// memory for a copy of the model's parameters. Do not step within. No synchronisation. Errors: as `update`.
   [[nodiscard]] AveragedParameters average_parameters();
 
-  /// The averages, in the order of `amp::master_params`.
+  /// The averages, in the order of `amp::master_params` when the average was made.
   const std::vector<at::Tensor>& averages() const { return averages_; }
   /// How many updates were made.
   int64_t n_averaged() const;
@@ -71,18 +72,22 @@ class ExponentialMovingAverage : public torch::nn::Module {
 
  private:
   friend class AveragedParameters;
-  /// The tensors that the optimizer steps, with edits of the program.
-  std::vector<at::Tensor> weights() const;
-  /// The same, with float32 copies of masters that the optimizer keeps as remainders.
-  std::vector<at::Tensor> values() const;
-  std::vector<at::Tensor> model_params() const;
+  /// The tensors that the optimizer steps, with edits of the program, and those of the model, matched by index.
+  struct Weights {
+    std::vector<at::Tensor> stepped, in_model;
+  };
+  Weights weights() const;
+  /// The same, in the order of the averages.
+  Weights averaged_weights() const;
+  /// The tensors, with float32 copies of masters that the optimizer keeps as remainders.
+  std::vector<at::Tensor> values_of(std::vector<at::Tensor> stepped) const;
   void check_not_applied(const char* caller) const;
   double next_decay() const;
 
   torch::optim::Optimizer& optimizer_;
   ExponentialMovingAverageOptions options_;
   at::Tensor n_averaged_;
-  std::vector<at::Tensor> averages_;
+  std::vector<at::Tensor> averages_, params_;  // and the model's parameter of each
   bool applied_ = false;
 };
 

@@ -25,7 +25,7 @@ LRScheduler::LRScheduler(torch::optim::Optimizer& optimizer)
     : torch::optim::LRScheduler(optimizer),
       scheduled_(optimizer),
       initial_lrs_(detail::initial_lrs_of(optimizer)),
-      base_lrs_(initial_lrs_->lrs),
+      base_lrs_(detail::values_of(initial_lrs_)),
       last_lrs_(detail::current_lrs(optimizer)) {}
 
 std::vector<double> LRScheduler::get_lrs() {
@@ -49,8 +49,13 @@ std::vector<double> LRScheduler::scaled_lrs(double factor) const {
 }
 
 void LRScheduler::set_base_lrs(std::vector<double> lrs) {
-  initial_lrs_->lrs = lrs;
+  set_initial_lrs(lrs);
   base_lrs_ = std::move(lrs);
+}
+
+void LRScheduler::set_initial_lrs(const std::vector<double>& lrs) {
+  initial_lrs_ = detail::initial_lrs_of(scheduled_);
+  for (size_t i = 0; i < lrs.size(); ++i) *initial_lrs_.at(i) = lrs[i];
 }
 
 void LRScheduler::set_optimizer_lrs(const std::vector<double>& lrs) {
@@ -77,12 +82,18 @@ void LRScheduler::load_state_dict(const StateDict& state) {
   read_state(state, "");
 }
 
+// Groups that were added since the scheduler was made have the rates that a scheduler made now would give them.
 void LRScheduler::write_state(StateDict& state, const std::string& prefix) const {
+  const auto initial = detail::values_of(detail::initial_lrs_of(scheduled_)), now = get_current_lrs();
+  const auto completed = [](std::vector<double> lrs, const std::vector<double>& of_all) {
+    if (lrs.size() < of_all.size()) lrs.insert(lrs.end(), of_all.begin() + static_cast<int64_t>(lrs.size()), of_all.end());
+    return lrs;
+  };
   state.insert(prefix + "last_epoch", static_cast<double>(last_epoch()));
-  detail::write_groups(state, prefix + "base_lr", base_lrs_);
-  detail::write_groups(state, prefix + "initial_lr", initial_lrs_->lrs);
-  detail::write_groups(state, prefix + "last_lr", last_lrs_);
-  detail::write_groups(state, prefix + "lr", get_current_lrs());
+  detail::write_groups(state, prefix + "base_lr", completed(base_lrs_, initial));
+  detail::write_groups(state, prefix + "initial_lr", initial);
+  detail::write_groups(state, prefix + "last_lr", completed(last_lrs_, now));
+  detail::write_groups(state, prefix + "lr", now);
 }
 
 void LRScheduler::check_state(const StateDict& state, const std::string& prefix) const {
@@ -98,7 +109,7 @@ void LRScheduler::read_state(const StateDict& state, const std::string& prefix) 
   const auto read = [&](const char* name) { return detail::read_groups(state, prefix + name, groups); };
   step_count_ = static_cast<unsigned>(detail::entry(state, prefix + "last_epoch") + 1);
   base_lrs_ = read("base_lr");
-  initial_lrs_->lrs = read("initial_lr");
+  set_initial_lrs(read("initial_lr"));
   last_lrs_ = read("last_lr");
   set_optimizer_lrs(read("lr"));
 }

@@ -12,18 +12,15 @@
 
 namespace apex::lr_scheduler {
 
-namespace detail {
-struct InitialLrs;
-}  // namespace detail
-
 /// The base of all schedulers of this header, itself one of LibTorch's: code that takes a `torch::optim::LRScheduler&` works.
 ///
 /// The optimizer is any `torch::optim::Optimizer`: one of LibTorch's, one of apex_cpp's, or the handle of `amp::initialize`. It
-/// must not be moved or destroyed before its schedulers.
+/// must not be moved, assigned to or destroyed before its schedulers.
 ///
-/// `base_lrs` are Python's `initial_lr`: the rates from before the first scheduler of this optimizer was made. They are kept as
-/// long as any scheduler of the optimizer lives (Python keeps them in the optimizer). A derived class writes `get_lr` and, if
-/// it is to follow another one in `SequentialLR` and needs the current rates, `first_lr`; its constructor ends with `step()`.
+/// `base_lrs` are Python's `initial_lr`: the rates from before the first scheduler of this optimizer was made, also where it
+/// was made before `amp::initialize`. They are kept as long as any scheduler of the optimizer lives (Python keeps them in it).
+/// A derived class writes `get_lr` and, if it is to follow another one in `SequentialLR` and needs the current rates,
+/// `first_lr`; its constructor ends with `step()`.
 class LRScheduler : public torch::optim::LRScheduler {
  public:
   /// Position and rates as numbers by name, like `amp::GradScaler::StateDict`: entries of an `amp::Metadata`, for example. The
@@ -71,6 +68,7 @@ class LRScheduler : public torch::optim::LRScheduler {
   std::vector<double> scaled_lrs(double factor) const;
   void set_base_lrs(std::vector<double> lrs);
   void set_optimizer_lrs(const std::vector<double>& lrs);
+  void set_initial_lrs(const std::vector<double>& lrs);
 
  private:
   friend class CombinedScheduler;
@@ -79,7 +77,7 @@ class LRScheduler : public torch::optim::LRScheduler {
   void restart();
 
   torch::optim::Optimizer& scheduled_;
-  std::shared_ptr<detail::InitialLrs> initial_lrs_;
+  std::vector<std::shared_ptr<double>> initial_lrs_;  // of the groups, with other schedulers
   std::vector<double> base_lrs_, last_lrs_;
 };
 

@@ -1,6 +1,7 @@
 // Schedulers as programs use them: as LibTorch's, on every class of optimizer, and on amp's handles.
 #include <apex_cpp/lr_scheduler.h>
 #include <apex_cpp/optimizers.h>
+#include <apex_cpp/parallel/larc.h>
 
 #include "tests/amp/every_level.h"
 #include "tests/lr_scheduler/optimizers.h"
@@ -54,6 +55,16 @@ TEST(Scheduler, ForgetsTheInitialRatesWithTheLastOne) {
   EXPECT_EQ(rates_of(*opt), Rates({0.25, 0.125}));
 }
 
+// As in a loop over rates, where the scheduler of the last turn lives until the next one is made.
+TEST(Scheduler, HasTheRatesOfAnOptimizerThatIsAssignedToItsPlace) {
+  const torch::Tensor weight = torch::ones({2}, torch::requires_grad());
+  torch::optim::SGD opt({weight}, torch::optim::SGDOptions(0.5));
+  const ConstantLR first(opt, 0.5, 3);
+  opt = torch::optim::SGD({weight}, torch::optim::SGDOptions(0.125));
+  const LambdaLR second(opt, [](int64_t) { return 1.0; });
+  EXPECT_EQ(rates_of(opt), Rates({0.125}));
+}
+
 TEST(Scheduler, SequenceBeginsBehindMilestonesAtZero) {
   const auto opt = two_groups();
   SequentialLR all(*opt, {std::make_shared<LinearLR>(*opt, 0.5, 1.0, 4), std::make_shared<ExponentialLR>(*opt, 0.5)}, {0});
@@ -86,6 +97,10 @@ TEST(Scheduler, WorksOnGroupsThatAreAddedWhereRatesFollowFromRates) {
   EXPECT_EQ(rates_after(halves, 1, *opt), Rates({0.25, 0.125}));
   expect_error<c10::ValueError>([&] { lambda.step(); }, {"made for 1 parameter groups", "has 2", "add_param_group"});
   EXPECT_EQ(rates_of(*opt), Rates({0.25, 0.125}));
+  const auto same = two_groups({0.5, 0.75});
+  ExponentialLR resumed(*same, 0.5);
+  resumed.load_state_dict(halves.state_dict());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(rates_after(resumed, 1, *same), rates_after(halves, 1, *opt));
 }
 
 // A step of a rate: one weight of gradient 1 moves by it.
@@ -130,6 +145,30 @@ TEST_P(OnHandles, AlsoThroughTheOriginalOptimizer) {
   EXPECT_EQ(options.lr(), schedule.get_last_lr()[0]);
   EXPECT_LT(options.momentum(), 0.95);
   EXPECT_GT(options.momentum(), 0.85);
+}
+
+// One optimizer in Python, two objects here, or three with LARC.
+TEST_P(OnHandles, KnowTheRatesFromBeforeInitialize) {
+  const auto unchanged = [](int64_t) { return 1.0; };
+  for (const bool with_larc : {false, true}) {
+    Mlp model;
+    torch::optim::SGD original(model->parameters(), torch::optim::SGDOptions(0.5));
+    const ConstantLR before(original, 0.5, 3);
+    if (with_larc) {
+      parallel::LARC larc(original);
+      auto [net, opt] = amp::initialize(model, larc, level(), quiet());
+      const LambdaLR on_handle(opt, unchanged);
+      EXPECT_EQ(rates_of(opt), Rates({0.5}));
+    } else {
+      auto [net, opt] = amp::initialize(model, original, level(), quiet());
+      EXPECT_EQ(rates_of(opt), Rates({0.25}));
+      { const LambdaLR on_original(original, unchanged); }
+      EXPECT_EQ(rates_of(opt), Rates({0.5}));
+      original.param_groups()[0].options().set_lr(0.25);
+      const LambdaLR on_handle(opt, unchanged);
+      EXPECT_EQ(rates_of(opt), Rates({0.5}));
+    }
+  }
 }
 
 TEST_P(OnHandles, GoOnAfterASkippedStep) {

@@ -97,6 +97,36 @@ TEST(AverageOfOneWeight, IsSavedAlone) {
   EXPECT_EQ(loaded.n_averaged(), 2);
 }
 
+// At a level with masters the optimizer's groups have these in the place of the parameters.
+TEST(AverageOfMovedParameters, StaysWithEach) {
+  for (const char* level : {"O0", "O5"}) {
+    amp::reset();
+    torch::nn::Sequential model(torch::nn::Linear(3, 3), torch::nn::Linear(3, 3), torch::nn::Linear(3, 3));
+    torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(0.1));
+    auto [net, opt] = amp::initialize(model, sgd, level, quiet());
+    ExponentialMovingAverage ema(opt, 0.5);
+    ema.update();
+    const auto averages = ema.averages();
+    const auto before = test::bytes_of(*net);
+    auto& params = opt.param_groups()[0].params();
+    torch::optim::OptimizerParamGroup slow({params[2], params[3]}, opt.param_groups()[0].options().clone());
+    params.erase(params.begin() + 2, params.begin() + 4);
+    std::swap(params[0], params[1]);
+    opt.param_groups().push_back(slow);
+    ema.update();
+    {
+      const auto averaged = ema.average_parameters();
+      EXPECT_EQ(test::bytes_of(*net), before) << level;
+    }
+    EXPECT_EQ(test::bytes_of(*net), before) << level;
+    for (size_t i = 0; i < averages.size(); ++i) {
+      const Tensor weight = net->parameters()[i].to(averages[i].scalar_type());
+      EXPECT_TRUE(torch::allclose(ema.averages()[i], weight, 1e-2)) << level << ", " << i;
+    }
+  }
+  amp::reset();
+}
+
 TEST(AverageErrors, OfArguments) {
   OneWeight one;
   expect_error<c10::ValueError>([&] { ExponentialMovingAverage(one.sgd, 1.5); }, {"decay is 1.5", "from 0 to 1"});
@@ -126,7 +156,12 @@ TEST(AverageErrors, OfOtherParameters) {
   one.sgd.param_groups().pop_back();
   one.sgd.param_groups()[0].params()[0] = torch::zeros({3}, torch::kDouble);
   expect_error<c10::ValueError>([&] { const auto again = ema.average_parameters(); },
-                                {"parameter 0 has shape [3]", "shape [1]"});
+                                {"the parameter of average 0, of shape [1], is not in the optimizer"});
+  one.sgd.param_groups()[0].params()[0] = two.weight;
+  expect_error<c10::ValueError>([&] { ema.update(); }, {"is not in the optimizer"});
+  one.sgd.param_groups()[0].params()[0] = one.weight;
+  one.weight.set_data(torch::zeros({3}, torch::kDouble));
+  expect_error<c10::ValueError>([&] { ema.update(); }, {"has another shape"});
   EXPECT_EQ(test::bytes_of(ema.averages()[0]), before);
 }
 

@@ -48,6 +48,8 @@ class OriginalOptions {
   /// Copies what the program wrote into these options since the last call to the handle's options, then copies the handle's
   /// options back, so that the next write is detected as a difference.
   virtual void sync_with_handle() = 0;
+  /// The handle's options; null if the handle or the group is gone.
+  virtual const torch::optim::OptimizerOptions* target() const = 0;
 };
 
 /// Connects the optimizer that the program passed to `initialize` with the handle that replaced it. A learning rate set on the
@@ -124,14 +126,16 @@ class ForwardingOptions final : public Options, public OriginalOptions {
   void serialize(torch::serialize::OutputArchive&) const override { throw_original_used("torch::save was given"); }
 
   void sync_with_handle() override {
-    auto* target = dynamic_cast<Options*>(tie_->find(group_));
-    if (!target) return;
+    auto* options = dynamic_cast<Options*>(tie_->find(group_));
+    if (!options) return;
     if constexpr (kIsComparable<Options>) {
-      sync_all(*target);
+      sync_all(*options);
     } else if constexpr (kHasLr<Options>) {
-      sync_lr(*target);
+      sync_lr(*options);
     }
   }
+
+  const torch::optim::OptimizerOptions* target() const override { return tie_->find(group_); }
 
  private:
   void sync_all(Options& target) {

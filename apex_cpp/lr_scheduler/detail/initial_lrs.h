@@ -7,17 +7,17 @@
 
 namespace apex::lr_scheduler::detail {
 
-/// The rates of an optimizer's groups from before its first scheduler: Python's `initial_lr`, for which options in LibTorch
-/// have no place. One object for all schedulers of an optimizer.
-struct InitialLrs {
-  std::vector<double> lrs;
-};
+/// The rate of each group from before its first scheduler: Python's `initial_lr`, for which options in LibTorch have no place.
+/// All schedulers of a group share one, also those of an optimizer and of the handle that has replaced it.
+using InitialLrs = std::vector<std::shared_ptr<double>>;
 
 /// The optimizer's current rates.
 std::vector<double> current_lrs(torch::optim::Optimizer& optimizer);
 
-/// The object of `optimizer`, with the current rates of those groups that it does not know. It is made for the first scheduler
-/// and lives as long as any scheduler holds it. Callable from any thread.
-std::shared_ptr<InitialLrs> initial_lrs_of(torch::optim::Optimizer& optimizer);
+/// The initial rates, which are the current ones of those groups that no living scheduler has. They live as long as any
+/// scheduler holds them. Callable from any thread.
+InitialLrs initial_lrs_of(torch::optim::Optimizer& optimizer);
+
+std::vector<double> values_of(const InitialLrs& lrs);
 
 }  // namespace apex::lr_scheduler::detail
