@@ -121,7 +121,7 @@ auto checkpoint_call(Function function, const TensorList& buffers, const Inputs&
 /// copied, and called now and once in each backward pass. A module's buffers (running statistics of batch norm) are updated by
 /// the first call alone; those of modules that a lambda calls are updated by both. It may use parameters and other tensors. It
 /// must compute the same both times, so that its results must not depend on a buffer that it updates (as in spectral norm) or
-/// on a value that it counts up; the random number generators of the CPU and of the inputs' GPUs (dropout), amp's casts and
+/// on a value that it counts up; the random number generators of the CPU and of all GPUs in use (dropout), amp's casts and
 /// autocast are set back to the first call's. It must not make leaves that need gradients. `inputs`: tensors and lists of
 /// tensors, which are kept and which it must not write, and any other values, which are copied. Result: a tensor, or a
 /// `std::vector`, `std::tuple` or `std::pair` of tensors; one that shares memory with an input or with another result is a

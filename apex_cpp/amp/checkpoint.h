@@ -29,7 +29,12 @@ using EnableIfNotMetadata = std::enable_if_t<!std::is_convertible_v<const T&, co
 
 /// Writes the whole training state into one file: `models`' parameters and buffers in FP32; `optimizers`' master weights,
 /// state, options and parameter groups; the loss scalers; the level and its properties; the random number generators of CPU and
-/// GPUs; and `metadata`. A run that loads the file continues bitwise as if it had not stopped.
+/// GPUs; and `metadata`. A run that loads the file continues bitwise as if it had not stopped. An `amp::GradScaler` and
+/// learning-rate schedulers are not in it: put the entries of their `state_dict()` into the metadata.
+///
+/// With several processes the random number generators are those of the process that writes the file, and each process that
+/// loads the file gets them. Where ranks draw numbers of their own (dropout, augmentation), call `torch::manual_seed` after the
+/// load, with another seed on each rank and at each start.
 ///
 /// `models`, `optimizers`: one holder, module, optimizer or pointer, or a vector or tuple of them, before or after
 /// `amp::initialize`, or without amp. Optimizers may be left out. Members of a module beside parameters and buffers are not

@@ -59,13 +59,14 @@ struct LevelClimb {
 /// Recovers from divergence: the program goes back to its last checkpoint and continues at the next level with more FP32.
 /// Models and optimizers are created anew for each level, in a loop around the program's training:
 ///
+///   const bool resumes = std::filesystem::exists(path);        // the program was started again
 ///   amp::LevelFallback fallback("O3");
 ///   do {
 ///     Net model;
 ///     torch::optim::SGD optimizer(model->parameters(), 0.1);
 ///     auto [net, opt] = amp::initialize(model, optimizer, fallback.level());
 ///     int64_t step = 0;
-///     if (fallback.has_climbed()) step = amp::load_checkpoint(path, net, opt).metadata.at("step").to_int();
+///     if (resumes || fallback.has_climbed()) step = amp::load_checkpoint(path, net, opt).metadata.at("step").to_int();
 ///     else amp::save_checkpoint(path, net, opt, {{"step", 0}});
 ///     while (step < steps && !fallback.diverged()) {
 ///       …                                                      // the batch of `step`, backward, opt.step()

@@ -49,6 +49,21 @@ TEST(Checkpoint, GivesTheGradientsOfAPlainCall) {
   expect_same(grads_of({weight}), {expected[1]});
 }
 
+// Autograd makes the node of such a view when it is asked for it: it must not be one of the segment's.
+TEST(Checkpoint, TakesAViewOfATensorThatWasWrittenSince) {
+  const Tensor x = values({5, 4}, 1).requires_grad_(), weight = values({4, 4}, 2).requires_grad_();
+  const auto block = [&](const Tensor& input) { return torch::tanh(torch::linear(input, weight)); };
+  const auto gradients = [&](const std::function<Tensor(const Tensor&)>& call) {
+    Tensor tokens = x * 1;
+    const Tensor view = tokens.slice(0, 1);
+    tokens.add_(2);
+    (call(view) + view).sum().backward({}, /*retain_graph=*/true);
+    view.square().sum().backward();
+    return grads_of({x, weight});
+  };
+  expect_same(gradients([&](const Tensor& view) { return checkpoint(block, view); }), gradients(block));
+}
+
 TEST(Checkpoint, RunsOnOtherDevices) {
   const Tensor x = torch::ones({5, 4}, torch::kMeta).requires_grad_();
   const Tensor result = checkpoint([](const Tensor& input) { return input.square(); }, x);

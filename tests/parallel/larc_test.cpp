@@ -211,5 +211,20 @@ TEST(Larc, UnscalesOnceWithAGradScaler) {
   EXPECT_TRUE(torch::equal(run(1024, true), torch::full({8}, 2.0)));
 }
 
+// Below 2^-24 a true gradient would be 0.
+TEST(Larc, RefusesToUnscaleFloat16Gradients) {
+  const auto param = leaf(torch::full({8}, 2.0).to(torch::kHalf));
+  optimizers::FusedSGD sgd({param}, optimizers::FusedSGDOptions(0.5));
+  LARC larc(sgd, 0.1);
+  param.mutable_grad() = torch::full({8}, 0x1p-20).to(torch::kHalf);
+  larc.grad_scale = torch::full({1}, 1024.0f);
+  EXPECT_THROW(larc.step(), c10::ValueError);
+  EXPECT_TRUE(torch::equal(param, torch::full_like(param, 2.0)));
+  EXPECT_TRUE(torch::equal(param.grad(), torch::full_like(param, 0x1p-20)));
+  larc.grad_scale = torch::Tensor();
+  larc.step();
+  EXPECT_FALSE(torch::equal(param, torch::full_like(param, 2.0)));
+}
+
 }  // namespace
 }  // namespace apex::test

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/util/ScopeExit.h>
 
 #include <apex_cpp/amp/casts/cast_rules.h>
@@ -26,16 +27,15 @@ inline void set_state(at::Generator generator, const at::Tensor& state) {
   generator.set_state(state);
 }
 
-/// The random number generators of the CPU and of the tensors' GPUs.
+/// The random number generators of the CPU and of every GPU in use: a function may draw on GPUs of which no argument tells.
 class Generators {
  public:
-  explicit Generators(const std::vector<at::Tensor>& tensors) {
+  Generators() {
     states_.emplace_back(at::detail::getDefaultCPUGenerator(), at::Tensor());
-    for (const at::Tensor& tensor : tensors) {
-      if (!tensor.defined() || !tensor.is_cuda()) continue;
-      const auto& generator = at::globalContext().defaultGenerator(tensor.device());
-      const auto is_same = [&](const auto& each) { return each.first == generator; };
-      if (std::none_of(states_.begin(), states_.end(), is_same)) states_.emplace_back(generator, at::Tensor());
+    const auto& cuda = at::detail::getCUDAHooks();
+    const c10::DeviceIndex count = at::globalContext().hasCUDA() ? cuda.deviceCount() : 0;
+    for (c10::DeviceIndex device = 0; device < count; ++device) {
+      if (cuda.hasPrimaryContext(device)) states_.emplace_back(cuda.getDefaultGenerator(device), at::Tensor());
     }
     save();
   }
@@ -98,8 +98,6 @@ class NoCastCaches {
 /// The state of the thread that called the function, for the thread that calls it again.
 class CallState {
  public:
-  explicit CallState(const std::vector<at::Tensor>& inputs) : generators_(inputs) {}
-
   /// After the call: a generator that it did not use is left alone when it is repeated.
   void drop_unused_generators() { generators_.drop_unchanged(); }
 
