@@ -248,7 +248,7 @@ TensorList checkpoint(const Segment& segment, const TensorList& inputs, const Te
   if (!at::GradMode::is_enabled()) return segment(inputs);
   std::vector<SavedVariable> saved;  // before the call, so that one that the function writes is found to be written
   for (const at::Tensor& input : inputs) saved.emplace_back(input, /*is_output=*/false);
-  CallState state;
+  CallState state(inputs);
   static_cast<void>(gradient_edges(inputs));  // autograd makes the node of a view whose base was written at the first question
   const uint64_t first_number = at::sequence_number::peek();
   const auto with_graph = [&] {

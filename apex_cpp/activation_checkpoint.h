@@ -121,11 +121,13 @@ auto checkpoint_call(Function function, const TensorList& buffers, const Inputs&
 /// copied, and called now and once in each backward pass. A module's buffers (running statistics of batch norm) are updated by
 /// the first call alone; those of modules that a lambda calls are updated by both. It may use parameters and other tensors. It
 /// must compute the same both times, so that its results must not depend on a buffer that it updates (as in spectral norm) or
-/// on a value that it counts up; the random number generators of the CPU and of all GPUs in use (dropout), amp's casts and
-/// autocast are set back to the first call's. It must not make leaves that need gradients. `inputs`: tensors and lists of
-/// tensors, which are kept and which it must not write, and any other values, which are copied. Result: a tensor, or a
-/// `std::vector`, `std::tuple` or `std::pair` of tensors; one that shares memory with an input or with another result is a
-/// copy.
+/// on a value that it counts up; the random number generators of the CPU, of the inputs' GPUs and of the current GPU
+/// (dropout), amp's casts and autocast are set back to the first call's. Where another thread draws from the same generator
+/// during a call, such as a worker of a data loader from the CPU's, the calls draw different numbers. It must not make leaves
+/// that need gradients. `inputs`: tensors and lists of tensors, which are kept and which it must not write, and any other
+/// values, which are copied. Pass a view whose base was written since as an input, rather than let the function capture it.
+/// Result: a tensor, or a `std::vector`, `std::tuple` or `std::pair` of tensors; one that shares memory with an input or with
+/// another result is a copy.
 ///
 /// Without grad mode it is a plain call. Works within another `checkpoint`, with `retain_graph` and with `create_graph` (hooks
 /// of tensors that the function uses then run twice). Waits for a GPU where the function does. Errors: what the function

@@ -40,10 +40,12 @@ struct ExponentialMovingAverageOptions {
 /// takes the memory of one set of master weights.
 ///
 /// The optimizer is any `torch::optim::Optimizer`, with amp or without; it must not be moved or destroyed before the average.
-/// Make it for the handle that `amp::initialize` returns, and after the last `add_param_group`.
+/// Make it for the handle that `amp::initialize` returns, and after the last `add_param_group`. It does not know the model of
+/// an `FP16_Optimizer`: over its inner optimizer, the averages would replace the masters alone.
 ///
 /// It is a module with the buffers `n_averaged` (int64, on the CPU) and `average_0`, `average_1`, …, so a checkpoint takes it
-/// beside the model: `amp::save_checkpoint(path, std::tie(net, ema), opt)`. `save` and `load` write and read it alone.
+/// beside the model: `amp::save_checkpoint(path, std::tie(net, ema), opt)`. `save` and `load` write and read it alone. The
+/// numbers are the parameters' places when the average was made: make it at the same point of the program that loads.
 ///
 /// Errors: ValueError unless decay is from 0 to 1; RuntimeError for an optimizer that `amp::initialize` has replaced, for a
 /// sharded one, and for one without parameters.

@@ -47,6 +47,10 @@ LaunchSet& set_of(std::vector<LaunchSet>& sets, c10::Device device, Beside kind,
   return sets.back();
 }
 
+using WeakParam = c10::weak_intrusive_ptr<c10::TensorImpl>;
+
+WeakParam weak(const at::Tensor& param) { return WeakParam(param.getIntrusivePtr()); }
+
 const void* options_of(const torch::optim::OptimizerParamGroup& group) {
   return group.has_options() ? &group.options() : nullptr;
 }
@@ -54,7 +58,7 @@ const void* options_of(const torch::optim::OptimizerParamGroup& group) {
 void identify(GroupState& state, const torch::optim::OptimizerParamGroup& group) {
   state.options = options_of(group);
   state.params.clear();
-  for (const at::Tensor& param : group.params()) state.params.push_back(param.unsafeGetTensorImpl());
+  for (const at::Tensor& param : group.params()) state.params.push_back(weak(param));
 }
 
 bool has_options_of(const GroupState& state, const torch::optim::OptimizerParamGroup& group) {
@@ -63,8 +67,13 @@ bool has_options_of(const GroupState& state, const torch::optim::OptimizerParamG
 
 bool shares_params(const GroupState& state, const torch::optim::OptimizerParamGroup& group) {
   return std::any_of(group.params().begin(), group.params().end(), [&](const at::Tensor& param) {
-    return std::find(state.params.begin(), state.params.end(), param.unsafeGetTensorImpl()) != state.params.end();
+    return std::any_of(state.params.begin(), state.params.end(),
+                       [&](const WeakParam& each) { return each._unsafe_get_target() == param.unsafeGetTensorImpl(); });
   });
+}
+
+bool has_living_params(const GroupState& state) {
+  return std::any_of(state.params.begin(), state.params.end(), [](const WeakParam& each) { return !each.expired(); });
 }
 
 [[noreturn]] void fail_in_part(const std::string& optimizer, const char* reason) {
@@ -182,18 +191,23 @@ GroupState FusedOptimizer::new_group_state(size_t group) const {
 // by state that was moved to the new parameters: a new group may have options in the memory of those that are gone.
 std::vector<const GroupState*> FusedOptimizer::states_of_groups() const {
   std::vector<const GroupState*> found(param_groups_.size());
+  if (!unique_groups_.is_due(param_groups_)) {
+    for (size_t group = 0; group < std::min(found.size(), group_states_.size()); ++group) found[group] = &group_states_[group];
+    return found;
+  }
   std::unordered_set<const GroupState*> taken;
-  const auto take = [&](const auto& fits) {
+  const auto take = [&](const std::vector<GroupState>& states, const auto& fits) {
     for (size_t group = 0; group < found.size(); ++group) {
-      for (size_t i = 0; i < group_states_.size() && !found[group]; ++i) {
-        const GroupState& state = group_states_[i];
-        if (fits(state, param_groups_[group]) && taken.insert(&state).second) found[group] = &state;
+      for (size_t i = 0; i < states.size() && !found[group]; ++i) {
+        if (fits(states[i], param_groups_[group]) && taken.insert(&states[i]).second) found[group] = &states[i];
       }
     }
   };
-  take([](const GroupState& state, const auto& group) { return has_options_of(state, group) && shares_params(state, group); });
-  take(shares_params);
-  take([&](const GroupState& state, const auto& group) {
+  take(group_states_,
+       [](const GroupState& state, const auto& group) { return has_options_of(state, group) && shares_params(state, group); });
+  take(group_states_, shares_params);
+  take(removed_states_, shares_params);
+  take(group_states_, [&](const GroupState& state, const auto& group) {
     const auto& params = group.params();
     return has_options_of(state, group) &&
            (params.empty() || std::any_of(params.begin(), params.end(), [&](const auto& param) { return has_state(param); }));
@@ -202,14 +216,31 @@ std::vector<const GroupState*> FusedOptimizer::states_of_groups() const {
 }
 
 void FusedOptimizer::match_group_states() {
-  if (group_states_.empty()) return;
+  if (group_states_.empty() || !unique_groups_.is_due(param_groups_)) return;
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    detail::check_class(rules_, group, param_groups_[group].options());
+  }
   const auto found = states_of_groups();
-  std::vector<GroupState> matched;
+  std::vector<GroupState> matched, removed;
   for (size_t group = 0; group < found.size(); ++group) {
     matched.push_back(found[group] ? *found[group] : new_group_state(group));
     identify(matched.back(), param_groups_[group]);
   }
+  for (const auto* states : {&group_states_, &removed_states_}) {
+    for (const GroupState& state : *states) {
+      if (std::find(found.begin(), found.end(), &state) == found.end() && has_living_params(state)) removed.push_back(state);
+    }
+  }
   group_states_ = std::move(matched);
+  removed_states_ = std::move(removed);
+}
+
+void FusedOptimizer::param_was_replaced(const at::Tensor& from, const at::Tensor& to) {
+  for (GroupState& state : group_states_) {
+    for (auto& param : state.params) {
+      if (param._unsafe_get_target() == from.unsafeGetTensorImpl()) param = weak(to);
+    }
+  }
 }
 
 // ---- what a step works on ----
@@ -428,7 +459,7 @@ const at::Tensor& FusedOptimizer::device_lr(size_t group, double lr) {
 
 void FusedOptimizer::write_device_lrs() {
   if (counting_ != Counting::on_device) return;
-  if (unique_groups_.is_due(param_groups_)) match_group_states();
+  match_group_states();
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     if (!param_groups_[group].params().empty()) device_lr(group, param_groups_[group].options().get_lr());
   }
@@ -506,8 +537,8 @@ void FusedOptimizer::restore_group(size_t group, const SavedGroup& saved) {
 
 void FusedOptimizer::restore(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive) {
   const auto saved = read_group_states(archive);
-  match_group_states();
   for (size_t i = 0; i < param_groups_.size(); ++i) detail::check_class(rules_, i, param_groups_[i].options());
+  match_group_states();
   state_ = std::move(read.state());
   for (size_t i = 0; i < param_groups_.size(); ++i) {
     rules_.assign(param_groups_[i].options(), read.param_groups()[i].options());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/util/intrusive_ptr.h>
 #include <torch/optim/optimizer.h>
 
 #include <memory>
@@ -47,7 +48,7 @@ struct GroupState {
   StepCount step;
   /// The group by its options and parameters, which identify it after groups were added, removed or moved.
   const void* options = nullptr;
-  std::vector<const at::TensorImpl*> params;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> params;  // weak: no other parameter gets their addresses
   /// The learning rate of a capturable optimizer, float32 on the device, and the value last written to it.
   at::Tensor lr;
   double lr_written = 0;
@@ -71,10 +72,11 @@ struct LaunchSet {
 /// amp's levels with masters, the copy to the model's 16-bit parameters. Parameters without a gradient are skipped.
 ///
 /// Parameters, gradients and state: float16, bfloat16 or float32 in any mix, dense, on any device; arithmetic is float32.
-/// Groups may be empty. LibTorch's `parameters()` lists a tied parameter once for each module that has it; the constructor
-/// keeps the first. A parameter in two groups is a ValueError, as in Python. No step waits for a device, except the first one
-/// if a loss scaler on the device has set `found_inf`. Works with `amp::GradScaler` without unscaling in between, with torch's
-/// learning-rate schedulers, and with `torch::save`.
+/// Groups may be empty. Step counts and norms belong to a group, as in Apex, and stay with it where groups are removed, put
+/// back or moved: a group is known by its parameters. LibTorch's `parameters()` lists a tied parameter once for each module
+/// that has it; the constructor keeps the first. A parameter in two groups is a ValueError, as in Python. No step waits for a
+/// device, except the first one if a loss scaler on the device has set `found_inf`. Works with `amp::GradScaler` without
+/// unscaling in between, with torch's learning-rate schedulers, and with `torch::save`.
 ///
 /// With a `master_storage` other than float32 the optimizer keeps the masters of its bfloat16 parameters beside them, as
 /// remainders, or keeps none. `amp::initialize` then makes none, at any level, and `amp::master_params` lists the parameters
@@ -121,6 +123,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   bool keeps_masters_of(at::ScalarType dtype) const override;
   at::Tensor kept_master_of(const at::Tensor& param) const override;
   bool load_kept_master(const at::Tensor& param, const at::Tensor& value) override;
+  void param_was_replaced(const at::Tensor& from, const at::Tensor& to) override;
 
  protected:
   /// Where the steps of a group are counted. With on_device the learning rate is on the device too.
@@ -247,7 +250,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void end_group(size_t group, bool advanced, const kernels::StepTensors& tensors);
 
   detail::OptionsRules rules_;
-  std::vector<detail::GroupState> group_states_;
+  std::vector<detail::GroupState> group_states_, removed_states_;  // the second: of groups that were taken out
   std::unordered_map<const void*, std::unique_ptr<torch::optim::OptimizerParamState>> new_states_;  // within a step
   amp::detail::UniqueParamGroups unique_groups_;
   size_t checked_groups_ = 0;  // the first groups, whose options' values were checked when the groups were added

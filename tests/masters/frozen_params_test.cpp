@@ -177,5 +177,19 @@ TEST_P(FrozenParams, ExistingMomentsStayFloat32) {
   EXPECT_TRUE(squares_of(opt, amp::master_params(opt)[0]).equal(before));
 }
 
+// As in Apex, where the count is the group's. At a level with masters the unfrozen parameters are replaced by these.
+TEST_P(FrozenParams, AFrozenGroupsStepsCount) {
+  Twins model;
+  model->train_only(model->b);
+  std::vector<torch::optim::OptimizerParamGroup> groups{{model->a->parameters()}, {model->b->parameters()}};
+  optimizers::FusedAdam optimizer(groups, optimizers::FusedAdamOptions(0.01));
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet());
+  for (int i = 0; i < 3; ++i) train_step(net, opt, features());
+  for (Tensor& param : model->parameters()) param.set_requires_grad(true);
+  for (int i = 0; i < 2; ++i) train_step(net, opt, features());
+  EXPECT_EQ(opt.steps_taken(0), 5);
+  EXPECT_EQ(opt.steps_taken(1), 5);
+}
+
 }  // namespace
 }  // namespace apex::test

@@ -125,6 +125,22 @@ TEST_P(EveryClassesGroups, BeginAtTheirOwnFirstStepInThePlaceOfAnother) {
   }
 }
 
+TEST_P(EveryClassesGroups, KeepTheirStateWhereTheyAreTakenOutAndPutBack) {
+  OneParam body(1, /*zeros_=*/true), head(2), alone(2);
+  auto optimizer = make(GetParam(), {body.param});
+  optimizer->add_param_group(group_like_first(*optimizer, head));
+  step_with(*optimizer, {&body, &head}, 3);
+  auto& groups = optimizer->param_groups();
+  const OptimizerParamGroup out = groups.back();
+  groups.pop_back();
+  step_with(*optimizer, {&body}, 2);
+  groups.push_back(out);
+  step_with(*optimizer, {&body, &head}, 3);
+  auto other = make(GetParam(), {alone.param});
+  step_with(*other, {&alone}, 6);
+  EXPECT_TRUE(same_bytes(head.param, alone.param));
+}
+
 TEST_P(EveryClassesGroups, KeepTheirStateWhereOthersBeforeThemAreRemovedOrMoved) {
   for (const bool removed : {true, false}) {
     OneParam body(1, /*zeros_=*/true), head(2), alone(2);

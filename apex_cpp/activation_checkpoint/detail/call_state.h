@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 
 #include <apex_cpp/amp/casts/cast_rules.h>
@@ -27,15 +28,18 @@ inline void set_state(at::Generator generator, const at::Tensor& state) {
   generator.set_state(state);
 }
 
-/// The random number generators of the CPU and of every GPU in use: a function may draw on GPUs of which no argument tells.
+/// The random number generators of the CPU, of the current GPU, since tensors may be in arguments that hide them, and of the
+/// tensors' GPUs. Other GPUs are left alone: another thread may use them at the same time.
 class Generators {
  public:
-  Generators() {
+  explicit Generators(const std::vector<at::Tensor>& tensors) {
     states_.emplace_back(at::detail::getDefaultCPUGenerator(), at::Tensor());
-    const auto& cuda = at::detail::getCUDAHooks();
-    const c10::DeviceIndex count = at::globalContext().hasCUDA() ? cuda.deviceCount() : 0;
-    for (c10::DeviceIndex device = 0; device < count; ++device) {
-      if (cuda.hasPrimaryContext(device)) states_.emplace_back(cuda.getDefaultGenerator(device), at::Tensor());
+    if (at::globalContext().hasCUDA()) {
+      const c10::Device current = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
+      if (at::detail::getCUDAHooks().hasPrimaryContext(current.index())) add(current);
+    }
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.defined() && tensor.is_cuda()) add(tensor.device());
     }
     save();
   }
@@ -52,6 +56,12 @@ class Generators {
   }
 
  private:
+  void add(c10::Device gpu) {
+    const auto& generator = at::globalContext().defaultGenerator(gpu);
+    const auto is_same = [&](const auto& each) { return each.first == generator; };
+    if (std::none_of(states_.begin(), states_.end(), is_same)) states_.emplace_back(generator, at::Tensor());
+  }
+
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
@@ -98,6 +108,8 @@ class NoCastCaches {
 /// The state of the thread that called the function, for the thread that calls it again.
 class CallState {
  public:
+  explicit CallState(const std::vector<at::Tensor>& inputs) : generators_(inputs) {}
+
   /// After the call: a generator that it did not use is left alone when it is repeated.
   void drop_unused_generators() { generators_.drop_unchanged(); }
 

@@ -97,6 +97,8 @@ class StepsMasters : public MakesAmpHandle {
   virtual at::Tensor kept_master_of(const at::Tensor& /*param*/) const { return {}; }
   /// Writes a float32 value to such a master and to its parameter. Returns false, and writes nothing, for other parameters.
   virtual bool load_kept_master(const at::Tensor& /*param*/, const at::Tensor& /*value*/) { return false; }
+  /// amp has put `to` in the place of `from` in a group, such as a master in that of a parameter.
+  virtual void param_was_replaced(const at::Tensor& /*from*/, const at::Tensor& /*to*/) {}
 
   MasterStep master_step;
 };

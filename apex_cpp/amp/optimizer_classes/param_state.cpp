@@ -47,6 +47,7 @@ void cast_param_state(OptimizerParamState& state, c10::ScalarType dtype) {
 }
 
 void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to) {
+  if (auto* fused = dynamic_cast<StepsMasters*>(&optimizer)) fused->param_was_replaced(from, to);
   auto& states = optimizer.state();
   const auto found = states.find(from.unsafeGetTensorImpl());
   if (found == states.end()) return;

@@ -12,7 +12,7 @@ namespace apex::amp::detail {
 /// the states of torch::optim and classes derived from CastableParamState; leaves others unchanged.
 void cast_param_state(torch::optim::OptimizerParamState& state, c10::ScalarType dtype);
 
-/// Moves the state of parameter `from`, if any, to the key of parameter `to`.
+/// Moves the state of parameter `from`, if any, to the key of parameter `to`, and tells an optimizer that keeps more.
 void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to);
 
 /// Casts every parameter's state in `optimizer` to the parameter's dtype, as PyTorch's load_state_dict does. `has_masters`: the
