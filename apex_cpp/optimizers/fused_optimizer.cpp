@@ -425,10 +425,10 @@ void FusedOptimizer::prepare_groups() {
   unscale_ = grad_scale.defined() ? grad_scale.reciprocal() : at::Tensor();
   const bool on_device = found_inf.defined() && !found_inf.is_cpu();
   is_stopped_ = on_device ? found_inf.ne(0).to(at::kInt).reshape({1}) : at::Tensor();
+  if (counting_ != Counting::on_device) return;
   write_device_lrs();
-  if (counting_ == Counting::none) return;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
-    if (!param_groups_[group].params().empty() && counts_on_device(group)) group_state(group).step.on_device(device_of(group));
+    if (!param_groups_[group].params().empty()) group_state(group).step.on_device(device_of(group));
   }
 }
 
