@@ -436,7 +436,7 @@ kernels::StepTensors FusedOptimizer::set_scaling(kernels::StepSettings& settings
   kernels::StepTensors tensors;
   settings.grad_scale = master_step.grad_scale;
   tensors.grad_scale = unscale_;
-  tensors.found_inf = is_stopped_;
+  if (is_stopped_.defined()) tensors.found_inf = is_stopped_.clone();  // NovoGrad's kernel writes to that of its group
   return tensors;
 }
 
