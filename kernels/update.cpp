@@ -144,6 +144,7 @@ std::vector<cuda::Call> Update::cuda_calls() const {
 
 void Update::count_step() const {
   if (stopped_ || !tensors_.step.defined() || cuda::handles(device_)) return;
+  if (!tensors_.step.is_cpu()) return void(tensors_.step.add_(1));
   ++*tensors_.step.mutable_data_ptr<int32_t>();  // add_ would take memory, after the update
   bump_versions(tensors_.step);
 }
