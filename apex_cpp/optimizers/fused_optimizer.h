@@ -99,7 +99,9 @@ struct LaunchSet {
 /// parameter; and what LibTorch throws where there is no memory for new states. Where the step of a later set of parameters
 /// fails, such as without memory for its norms, the error says that parameters were updated in part. While a CUDA graph is
 /// captured, RuntimeError for a step that each replay would repeat as the same step: a parameter's first step, a step counted
-/// on the host, and a step whose learning rate is not on the device yet. Errors of `load`, before anything is changed:
+/// on the host, and a step whose learning rate is not on the device yet.
+///
+/// Errors of `load`, before anything is changed:
 /// RuntimeError if another class saved the archive, or an optimizer with other groups; RuntimeError naming a parameter whose
 /// saved state has another shape. Loading casts the state and lays it out like its parameter. A parameter that was saved
 /// without state has none after loading.
@@ -181,7 +183,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// Does nothing unless steps are counted on the device.
   void write_device_lrs();
   /// The states by group; null for a group without.
-  std::vector<const detail::GroupState*> group_states() const { return states_of_groups(); }
+  std::vector<const detail::GroupState*> group_states() const;
 
   /// Passes on found_inf and the gradients' scale, as the loss scaler and amp have set them.
   kernels::StepTensors set_scaling(kernels::rules::StepSettings& settings) const;
@@ -219,7 +221,6 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void check_groups();
   void list_params_once();
   detail::GroupState new_group_state(size_t group) const;
-  std::vector<const detail::GroupState*> states_of_groups() const;
   void match_group_states();
   std::vector<detail::SteppedParam> stepped_params() const;
   std::unique_ptr<torch::optim::OptimizerParamState> new_state_with_remainder(const detail::SteppedParam& param) const;

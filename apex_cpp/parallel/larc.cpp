@@ -15,7 +15,8 @@
 namespace apex::parallel::detail {
 namespace {
 
-void check_gradients(const std::vector<at::Tensor>& params) {
+// `unscales`: whether the step unscales them, which amp::GradScaler, too, refuses for float16.
+void check_gradients(const std::vector<at::Tensor>& params, bool unscales) {
   for (size_t i = 0; i < params.size(); ++i) {
     const at::Tensor& grad = params[i].grad();
     if (!grad.defined()) continue;
@@ -26,6 +27,10 @@ void check_gradients(const std::vector<at::Tensor>& params) {
       TORCH_CHECK(amp::detail::is_amp_float(dtype), "LARC: parameter ", i, " of its group, of shape ", params[i].sizes(),
                   ", has dtype ", dtype, "; expected float32, float16 or bfloat16.");
     }
+    TORCH_CHECK_VALUE(!unscales || grad.scalar_type() != at::kHalf, "LARC: the gradient of parameter ", i,
+                      " of its group, of shape ", params[i].sizes(),
+                      ", is float16, which cannot hold what the step would unscale. Keep the parameters in float32 and cast in "
+                      "amp::autocast, or let amp::initialize(model, optimizer, \"O2\") keep float32 masters.");
   }
 }
 
@@ -91,21 +96,8 @@ void throw_closure() {
       "its gradients before, and call step().");
 }
 
-// As amp::GradScaler refuses.
-void check_unscalable(const std::vector<at::Tensor>& params) {
-  for (size_t i = 0; i < params.size(); ++i) {
-    TORCH_CHECK_VALUE(!params[i].grad().defined() || params[i].grad().scalar_type() != at::kHalf,
-                      "LARC: the gradient of parameter ", i, " of its group, of shape ", params[i].sizes(),
-                      ", is float16, which cannot hold what the step would unscale. Keep the parameters in float32 and cast in "
-                      "amp::autocast, or let amp::initialize(model, optimizer, \"O2\") keep float32 masters.");
-  }
-}
-
 void adapt_gradients(const ParamGroups& groups, const LARCOptions& options, const std::vector<LarcRates>& rates) {
-  for (size_t i = 0; i < groups.size(); ++i) {
-    check_gradients(groups[i].params());
-    if (rates[i].grad_scale.defined()) check_unscalable(groups[i].params());
-  }
+  for (size_t i = 0; i < groups.size(); ++i) check_gradients(groups[i].params(), rates[i].grad_scale.defined());
   const at::NoGradGuard no_grad;
   amp::detail::separate_grads_of_groups(groups);
   for (size_t i = 0; i < groups.size(); ++i) adapt_group(groups[i].params(), options, rates[i]);

@@ -1,0 +1,118 @@
+#include <apex_cpp/optimizers/fused_optimizer.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+// What belongs to a parameter group, as in Apex: it stays with the group where groups are added, removed or moved.
+namespace apex::optimizers {
+
+using detail::GroupState;
+
+namespace {
+
+using WeakParam = c10::weak_intrusive_ptr<c10::TensorImpl>;
+
+WeakParam weak(const at::Tensor& param) { return WeakParam(param.getIntrusivePtr()); }
+
+const void* options_of(const torch::optim::OptimizerParamGroup& group) {
+  return group.has_options() ? &group.options() : nullptr;
+}
+
+void identify(GroupState& state, const torch::optim::OptimizerParamGroup& group) {
+  state.options = options_of(group);
+  state.params.clear();
+  for (const at::Tensor& param : group.params()) state.params.push_back(weak(param));
+}
+
+bool has_options_of(const GroupState& state, const torch::optim::OptimizerParamGroup& group) {
+  return state.options == options_of(group);
+}
+
+bool shares_params(const GroupState& state, const torch::optim::OptimizerParamGroup& group) {
+  return std::any_of(group.params().begin(), group.params().end(), [&](const at::Tensor& param) {
+    return std::any_of(state.params.begin(), state.params.end(),
+                       [&](const WeakParam& each) { return each._unsafe_get_target() == param.unsafeGetTensorImpl(); });
+  });
+}
+
+bool has_living_params(const GroupState& state) {
+  return std::any_of(state.params.begin(), state.params.end(), [](const WeakParam& each) { return !each.expired(); });
+}
+
+}  // namespace
+
+int64_t FusedOptimizer::steps_taken(size_t group) const {
+  if (group >= param_groups_.size()) return 0;
+  const GroupState* state = group_states()[group];
+  return state ? state->step.value() : steps_at_start(group);
+}
+
+GroupState& FusedOptimizer::group_state(size_t group) {
+  while (group_states_.size() < param_groups_.size()) group_states_.push_back(new_group_state(group_states_.size()));
+  return group_states_.at(group);
+}
+
+GroupState FusedOptimizer::new_group_state(size_t group) const {
+  GroupState state;
+  state.step.set(steps_at_start(group));
+  identify(state, param_groups_[group]);
+  return state;
+}
+
+// A group keeps its state while it keeps a parameter. A group whose parameters were all replaced is known by its options, and
+// by state that was moved to the new parameters: a new group may have options in the memory of those that are gone.
+std::vector<const GroupState*> FusedOptimizer::group_states() const {
+  std::vector<const GroupState*> found(param_groups_.size());
+  if (!unique_groups_.is_due(param_groups_)) {
+    for (size_t group = 0; group < std::min(found.size(), group_states_.size()); ++group) found[group] = &group_states_[group];
+    return found;
+  }
+  std::unordered_set<const GroupState*> taken;
+  const auto take = [&](const std::vector<GroupState>& states, const auto& fits) {
+    for (size_t group = 0; group < found.size(); ++group) {
+      for (size_t i = 0; i < states.size() && !found[group]; ++i) {
+        if (fits(states[i], param_groups_[group]) && taken.insert(&states[i]).second) found[group] = &states[i];
+      }
+    }
+  };
+  take(group_states_,
+       [](const GroupState& state, const auto& group) { return has_options_of(state, group) && shares_params(state, group); });
+  take(group_states_, shares_params);
+  take(removed_states_, shares_params);
+  take(group_states_, [&](const GroupState& state, const auto& group) {
+    const auto& params = group.params();
+    return has_options_of(state, group) &&
+           (params.empty() || std::any_of(params.begin(), params.end(), [&](const auto& param) { return has_state(param); }));
+  });
+  return found;
+}
+
+void FusedOptimizer::match_group_states() {
+  if (group_states_.empty() || !unique_groups_.is_due(param_groups_)) return;
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    detail::check_class(rules_, group, param_groups_[group].options());
+  }
+  const auto found = group_states();
+  std::vector<GroupState> matched, removed;
+  for (size_t group = 0; group < found.size(); ++group) {
+    matched.push_back(found[group] ? *found[group] : new_group_state(group));
+    identify(matched.back(), param_groups_[group]);
+  }
+  for (const auto* states : {&group_states_, &removed_states_}) {
+    for (const GroupState& state : *states) {
+      if (std::find(found.begin(), found.end(), &state) == found.end() && has_living_params(state)) removed.push_back(state);
+    }
+  }
+  group_states_ = std::move(matched);
+  removed_states_ = std::move(removed);
+}
+
+void FusedOptimizer::param_was_replaced(const at::Tensor& from, const at::Tensor& to) {
+  for (GroupState& state : group_states_) {
+    for (auto& param : state.params) {
+      if (param._unsafe_get_target() == from.unsafeGetTensorImpl()) param = weak(to);
+    }
+  }
+}
+
+}  // namespace apex::optimizers
