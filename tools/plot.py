@@ -1,6 +1,7 @@
 """Draws CSV files: results of tools/bench and the levels of tools/compare as bars, tables of training runs as curves."""
 import argparse
 import csv
+import math
 import pathlib
 import re
 import sys
@@ -109,8 +110,10 @@ def step_of(row):
 
 
 def memory_of(row):
-    """Bytes of weights, masters, gradients, optimizer state and activations: all but the peak, which has them in it."""
-    return sum(figure_of(row, column) for column in row if column.endswith("_bytes") and column != "peak_bytes")
+    """Bytes of weights, masters, gradients, optimizer state and activations, which the peak has in it. Of a program that counts
+    no parts: the peak."""
+    parts = sum(figure_of(row, column) for column in row if column.endswith("_bytes") and column != "peak_bytes")
+    return figure_of(row, "peak_bytes") if math.isnan(parts) else parts
 
 
 def over_baseline(name, rows, figure):
@@ -135,7 +138,7 @@ def draw_ratios(axis, title, ratios):
 
 
 def draw_levels(tables, only):
-    """Two panels: the time of a step and the memory of each level, over those of O0."""
+    """Two panels: the time of a step and, where it is known, the memory of each level, over those of O0."""
     trainings = {}
     for table, (_, rows) in tables.items():
         for row in rows:
@@ -144,9 +147,12 @@ def draw_levels(tables, only):
                 trainings.setdefault(name if len(tables) == 1 else f"{table}: {name}", []).append(row)
     if not trainings:
         raise Mistake("there is no training to draw")
-    figure, axes = panels(2, 5, 3.2)
-    for axis, title, of in zip(axes, ("time of a step", "memory"), (step_of, memory_of)):
-        draw_ratios(axis, title, {name: over_baseline(name, rows, of) for name, rows in trainings.items()})
+    ratios = {title: {name: over_baseline(name, rows, of) for name, rows in trainings.items()}
+              for title, of in (("time of a step", step_of), ("memory", memory_of))}
+    known = {title: each for title, each in ratios.items() if any(not math.isnan(ratio) for levels in each.values() for ratio in levels.values())}
+    figure, axes = panels(len(known), 5, 3.2)
+    for axis, (title, each) in zip(axes, known.items()):
+        draw_ratios(axis, title, each)
     if len(trainings) > 1:
         axes[0].legend(fontsize=7)
     return figure

@@ -61,14 +61,21 @@ class OwnProgram(unittest.TestCase):
         (self.folder / "train.py").write_text(
             "import sys\nlevel, seed, out = sys.argv[1:]\nif level == 'O1': sys.exit('no such level here')\n"
             "with open(out + '/steps.csv', 'w') as file:\n"
-            "    file.write('step,loss,step_ms\\n' + ''.join(f'{i},{5 - i / 10},{2 if level == \"O0\" else 1}\\n' for i in range(20)))\n")
-        (self.folder / "own.yaml").write_text(f"program: {sys.executable} train.py {{level}} {{seed}} {{folder}}\nlevels: [O0, O1, O4]\n")
+            "    file.write('step,loss,step_ms,loss_scale,skipped\\n')\n"
+            "    for i in range(20):\n"
+            "        loss = 'nan' if level == 'O5' and seed != '0' and i > 15 else 5 - i / 10\n"
+            "        file.write(f'{10 * i},{loss},{2 if level == \"O0\" else 1},{2 if i < 9 else 1},{i == 8}\\n')\n")
+        (self.folder / "own.yaml").write_text(f"program: {sys.executable} train.py {{level}} {{seed}} {{folder}}\nlevels: [O0, O1, O4, O5]\n")
         output = self.compare("own.yaml", code=1)
         self.assertIn("program-O1-seed0 failed with exit code 1: no such level here", output)
         text, page = self.report("out")
         self.assertIn("**Take O4**. With O0's loss; takes 0.50 of the time of O0 (0.50 to 0.50).", text)
         self.assertIn("3 runs failed and are not in this report", page)
-        self.assertEqual({row["rounds"] for row in rows(self.folder / "out" / "tables" / "levels.csv")}, {"3"})  # the seeds
+        levels = {row["level"]: row for row in rows(self.folder / "out" / "tables" / "levels.csv")}
+        self.assertEqual({row["rounds"] for row in levels.values()}, {"3"})  # the seeds
+        self.assertEqual({row["skipped_steps"] for row in levels.values()}, {"3"})
+        self.assertIn("2 of 3 runs diverged", text)
+        self.assertEqual((levels["O5"]["diverged"], levels["O5"]["value"]), ("2", "nan"))
         (self.folder / "own.yaml").write_text("build: exit 3\nprogram: true {level} {seed} {folder}\nlevels: [O0]\n")
         self.assertIn("the command of key 'build' failed with exit code 3; its output: ", self.compare("own.yaml", code=2))
         (self.folder / "own.yaml").write_text("build: true\nprogram: true {level} {seed} {folder}\nlevels: [O0]\n")

@@ -222,8 +222,16 @@ class Rules(unittest.TestCase):
             (folder / "result.csv").write_text("test_accuracy,test_loss\n0.5,\n")
             again = own_cells.OwnCell(folder, "a", "program", "O3", 0, 1)
             self.assertEqual((again.measure, again.quality), (ACCURACY, 0.5))
-            (folder / "steps.csv").write_text("step,loss,step_ms\n1,nan,2\n")
+            (folder / "result.csv").write_text("test_accuracy,test_loss\n,nan\n")
             self.assertTrue(own_cells.OwnCell(folder, "a", "program", "O3", 0, 1).diverged)
+            (folder / "result.csv").unlink()
+            (folder / "steps.csv").write_text("step,loss,step_ms,skipped\n10,1,2,False\n20,2,2,True\n30,nan,2,1\n")
+            ruined = own_cells.OwnCell(folder, "a", "program", "O3", 0, 1)
+            self.assertEqual((ruined.diverged, ruined.skipped_steps), (True, [2, 3]))
+            self.assertTrue(math.isnan(levels.Level("O3", [again, ruined]).spread))
+            (folder / "steps.csv").write_text("step,loss,step_ms,skipped\n1,1,2,yes\n")
+            with self.assertRaisesRegex(cells.Mistake, "has 'yes' in the column skipped"):
+                own_cells.OwnCell(folder, "a", "program", "O3", 0, 1).skipped_steps.count(1)
 
     def test_differences_from_and_to_zeros_are_told(self):
         row = {"inf": "0", "nan": "0", "dtype": "Half", "relative_error": "nan", "sqnr_db": "nan", "cosine": "0"}

@@ -141,6 +141,8 @@ TEST_P(BadConfigs, AreErrorsInOneLineWithPlaceAndKey) {
 }
 
 const BadConfig kBadConfigs[] = {
+    {"SecondDocument", "# one\n---\n" + kRest + "---\nepochs: 3\n",
+     "c.yaml:6:1: a second document begins; write all keys in one"},
     {"NotYaml", "model: [1,\n", "c.yaml:2:1: not YAML"},
     {"NoMapping", "just text", "c.yaml:1:1: expected a mapping"},
     {"Empty", "", "c.yaml:1:1: expected a mapping"},

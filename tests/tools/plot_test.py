@@ -79,6 +79,13 @@ class Plot(unittest.TestCase):
             self.assertIn(f"<!-- {text} -->", drawn)
         self.assertNotIn("<!-- net -->", self.drawing(LEVELS + "wide,1,O0,4,300,500,900\n", "--only", "wide"))
 
+    def test_draws_the_peak_of_a_program_that_counts_no_parts_of_memory(self):
+        header = "config,processes,level,step_ms,weights_bytes,peak_bytes\n"
+        drawn = self.drawing(header + "program,1,O0,8,nan,800\nprogram,1,O5,2,nan,400\n")
+        for text in ("memory (O0 = 1)", "0.50"):
+            self.assertIn(f"<!-- {text} -->", drawn)
+        self.assertNotIn("memory", self.drawing(header + "program,1,O0,8,nan,nan\nprogram,1,O5,2,nan,nan\n"))
+
     def test_refuses_levels_that_it_cannot_compare(self):
         for table, message in ((LEVELS.replace("O0", "O1"), "'net' has no O0 to compare with"),
                             (LEVELS.replace(",2,", ",,"), "level 'O5': '' is not a number of step_ms; measure it again")):

@@ -279,9 +279,26 @@ class Reader : public ConfigKeys {
   bool rest_is_unclear_ = false;  // of a section whose choice, which says what other keys there are, could not be read
 };
 
+// yaml-cpp reads the first document of a text alone.
+void check_one_document(const std::string& text, const std::string& source) {
+  std::istringstream lines(text);
+  bool has_content = false;
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const bool marks_document = line.rfind("---", 0) == 0 && line.find_first_not_of(" \t\r", 3) != 3;
+    if (marks_document && has_content) {
+      throw UserError(source + ":" + std::to_string(number) + ":1: a second document begins; write all keys in one");
+    }
+    const auto first = line.find_first_not_of(" \t\r");
+    has_content |= !marks_document && first != std::string::npos && line[first] != '#' && line[first] != '%';
+  }
+}
+
 }  // namespace
 
 void read_keys(const std::string& text, const std::string& source, const std::function<void(ConfigKeys&)>& describe) {
+  check_one_document(text, source);
   YAML::Node root;
   try {
     root = YAML::Load(text);

@@ -1,5 +1,6 @@
 """What one run of a comparison left as files: a cell."""
 import csv
+import math
 import pathlib
 import re
 import statistics
@@ -39,6 +40,9 @@ def mean(values):
 
 
 def deviation(values):
+    """NaN where a value is not finite."""
+    if not all(map(math.isfinite, values)):
+        return math.nan
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
@@ -90,8 +94,15 @@ class Cell:
 
     @property
     def skipped_steps(self):
-        """Their numbers, from 1."""
-        return [int(step["step"]) for step in self.steps if step["skipped"] == "1"]
+        """Their positions among the steps, from 1."""
+        return [position for position, step in enumerate(self.steps, 1) if self.was_skipped(step)]
+
+    def was_skipped(self, step):
+        known = {"": False, "0": False, "false": False, "1": True, "true": True}
+        value = (step.get("skipped") or "").lower()
+        if value not in known:
+            raise Mistake(f"{self.folder}: steps.csv has '{value}' in the column skipped. Write 0 or 1")
+        return known[value]
 
     @property
     def skipped(self):

@@ -19,7 +19,7 @@ class OwnCell(Cell):
 
     @property
     def diverged(self):
-        return not math.isfinite(self.losses[-1])
+        return not (math.isfinite(self.losses[-1]) and math.isfinite(self.quality))
 
     @property
     def measure(self):
@@ -40,10 +40,6 @@ class OwnCell(Cell):
     @property
     def loss_scale(self):
         return self.loss_scales[-1] if self.loss_scales else 1.0
-
-    @property
-    def skipped_steps(self):
-        return [int(step["step"]) for step in self.steps if step.get("skipped") == "1"]
 
     @property
     def skipped(self):

@@ -26,6 +26,8 @@ def of_factor(ratio):
 
 def of_quality(value, measure, apart=False):
     """An accuracy in per cent, or in points where it is a difference of two; a loss as a number."""
+    if math.isnan(value):
+        return NOTHING
     if not measure.more_is_better:
         return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
     return f"{100 * value:.2f} points" if apart else of_share(value)
