@@ -41,6 +41,9 @@ Key key_of(const Edge& edge) { return {edge.function.get(), edge.input_nr}; }
 
 bool is_leaf(const Edge& edge) { return dynamic_cast<const torch::autograd::AccumulateGrad*>(edge.function.get()) != nullptr; }
 
+// The leaf, such as a parameter, that an edge leads to.
+at::Tensor leaf_of(const Edge& edge) { return static_cast<const torch::autograd::AccumulateGrad&>(*edge.function).variable; }
+
 // Takes the gradients that reach an edge out of a segment's graph, before hooks see them.
 struct Collector final : Node {
   void stand_for(const Edge& edge) { input_metadata_.emplace_back(edge.function->input_metadata(edge.input_nr)); }
@@ -98,6 +101,7 @@ class Recomputation final : public Node {
   void save(const Segment& segment, std::vector<SavedVariable> inputs, const TensorList& buffers, const CallState& state,
             edge_list ends) {
     segment_ = segment;
+    for (const Edge& edge : ends) versions_.push_back(is_leaf(edge) ? leaf_of(edge)._version() : 0);
     ends_ = ends;
     set_next_edges(std::move(ends));
     inputs_ = std::move(inputs);
@@ -116,17 +120,20 @@ class Recomputation final : public Node {
     segment_ = nullptr;
     buffers_.clear();
     ends_.clear();
+    versions_.clear();
     state_.reset();
   }
   std::string name() const override { return "apex::checkpoint"; }
 
  private:
+  void check_leaves() const;
   TensorList compute_again() const;
   void check(const TensorList& results) const;
   edge_list collect_at_ends(edge_list& roots) const;
 
   Segment segment_;
   edge_list ends_;  // this node's edges, also after a checkpoint around this one has put collectors in their place
+  std::vector<int64_t> versions_;  // of the leaves at the ends, such as parameters
   std::vector<SavedVariable> inputs_;
   TensorList buffers_;
   TensorList results_;                  // of the first call, without memory
@@ -156,6 +163,18 @@ class KeptBuffers {
   };
   std::vector<Kept> kept_;
 };
+
+// The results of the first call came from the leaves' old values.
+void Recomputation::check_leaves() const {
+  for (size_t i = 0; i < ends_.size(); ++i) {
+    if (!is_leaf(ends_[i])) continue;
+    const at::Tensor leaf = leaf_of(ends_[i]);
+    TORCH_CHECK(
+        leaf._version() == versions_[i], "apex::checkpoint: a parameter of shape ", leaf.sizes(),
+        " that the function uses was written between the call and its backward pass, so that the gradients would belong "
+        "to other results. Run backward before optimizer.step().");
+  }
+}
 
 TensorList Recomputation::compute_again() const {
   TensorList inputs;
@@ -187,6 +206,7 @@ void Recomputation::check(const TensorList& results) const {
 
 variable_list Recomputation::apply(variable_list&& grads) {
   TORCH_CHECK(segment_, torch::autograd::ERR_BACKWARD_TWICE);
+  check_leaves();
   const KeptBuffers kept(buffers_);  // until the end: the nodes of the segment may have saved them
   const TensorList results = compute_again();
   const edge_list edges = gradient_edges(results);
@@ -230,15 +250,16 @@ edge_list Recomputation::collect_at_ends(edge_list& roots) const {
   return ends;
 }
 
-// A result as a tensor of its own. Without the graph, autograd would not see that it shares memory with an input or an earlier
-// result.
-at::Tensor without_graph(const at::Tensor& result, const TensorList& inputs, const TensorList& earlier) {
+// A result as a tensor of its own. Without the graph, autograd would not see that it shares memory with an input, a parameter
+// or an earlier result.
+at::Tensor without_graph(const at::Tensor& result, const TensorList& inputs, const edge_list& ends, const TensorList& earlier) {
   if (!result.defined()) return result;
   const auto is_shared = [&](const at::Tensor& other) {
     return other.defined() && other.has_storage() && result.has_storage() && other.is_alias_of(result);
   };
   const bool shared =
-      std::any_of(inputs.begin(), inputs.end(), is_shared) || std::any_of(earlier.begin(), earlier.end(), is_shared);
+      std::any_of(inputs.begin(), inputs.end(), is_shared) || std::any_of(earlier.begin(), earlier.end(), is_shared) ||
+      std::any_of(ends.begin(), ends.end(), [&](const Edge& edge) { return is_leaf(edge) && is_shared(leaf_of(edge)); });
   return shared ? result.detach().clone() : result.detach();
 }
 
@@ -259,10 +280,10 @@ TensorList checkpoint(const Segment& segment, const TensorList& inputs, const Te
   if (edges.empty()) return with_graph;
   state.drop_unused_generators();
   const auto node = new_node<Recomputation>();
-  node->save(segment, std::move(saved), buffers, state, std::move(edges));
+  node->save(segment, std::move(saved), buffers, state, edges);
   TensorList results;
   for (const at::Tensor& result : with_graph) {
-    results.push_back(without_graph(result, inputs, results));
+    results.push_back(without_graph(result, inputs, edges, results));
     node->expect(result);
     if (result.defined() && result.requires_grad()) torch::autograd::set_history(results.back(), node);
   }

@@ -125,14 +125,15 @@ auto checkpoint_call(Function function, const TensorList& buffers, const Inputs&
 /// (dropout), amp's casts and autocast are set back to the first call's. Where another thread draws from the same generator
 /// during a call, such as a worker of a data loader from the CPU's, the calls draw different numbers. It must not make leaves
 /// that need gradients. `inputs`: tensors and lists of tensors, which are kept and which it must not write, and any other
-/// values, which are copied. Pass a view whose base was written since as an input, rather than let the function capture it.
-/// Result: a tensor, or a `std::vector`, `std::tuple` or `std::pair` of tensors; one that shares memory with an input or with
-/// another result is a copy.
+/// values, which are copied; tensors within such values, as in `std::optional`, count as captured. Pass a view whose base was
+/// written since as an input, rather than let the function capture it. Result: a tensor, or a `std::vector`, `std::tuple` or
+/// `std::pair` of tensors; one that shares memory with an input, a parameter or another result is a copy.
 ///
 /// Without grad mode it is a plain call. Works within another `checkpoint`, with `retain_graph` and with `create_graph` (hooks
 /// of tensors that the function uses then run twice). Waits for a GPU where the function does. Errors: what the function
 /// throws, now or from `backward`; RuntimeError in `backward` if the second call gives other results in number, shape or dtype,
-/// if it uses other parameters, or if an input was written in the meantime.
+/// if it uses other parameters, or if an input or a parameter was written in the meantime, except through
+/// `tensor.data()`, as LibTorch's own optimizers write.
 template <class Function, class... Inputs>
 auto checkpoint(const Function& function, const Inputs&... inputs) {
   if constexpr (detail::is_module<Function>) {

@@ -8,7 +8,7 @@
 namespace apex::apex_C {
 
 /// Copies the elements of all tensors, in order, into a new tensor of one dimension. Takes one tensor or more, of any shapes,
-/// of one dtype, on one device. Does not synchronise.
+/// of one dtype, on one device. Does not synchronise. Errors: c10::Error for several dtypes.
 at::Tensor flatten(std::vector<at::Tensor> tensors);
 
 /// The reverse of `flatten`: returns views of `flat` with the shapes of `tensors`.

@@ -30,24 +30,33 @@ void unregister_function(const std::string& op);
 
 namespace detail {
 
+/// What a wrapped callable returns for `Result`. A reference, which may be to an argument, becomes a value: the cast of an
+/// argument ends with the call.
+template <class Result>
+using ValueOf = std::conditional_t<std::is_reference_v<Result> && std::is_copy_constructible_v<std::decay_t<Result>>,
+                                   std::decay_t<Result>, Result>;
+
 /// A callable whose tensor arguments are cast if O1 or O4 is in force when it is called (REG-01).
 template <class Function>
 class CastFunction {
  public:
+  template <class Callee, class... Args>
+  using Result = ValueOf<std::invoke_result_t<Callee, Args...>>;
+
   CastFunction(opt_levels::CastPolicy policy, Function function) : policy_(policy), function_(std::move(function)) {}
 
   template <class... Args>
-  decltype(auto) operator()(Args&&... args) {
+  auto operator()(Args&&... args) -> Result<Function&, Args...> {
     return call(function_, std::forward<Args>(args)...);
   }
   template <class... Args>
-  decltype(auto) operator()(Args&&... args) const {
+  auto operator()(Args&&... args) const -> Result<const Function&, Args...> {
     return call(function_, std::forward<Args>(args)...);
   }
 
  private:
   template <class Callee, class... Args>
-  decltype(auto) call(Callee& callee, Args&&... args) const {
+  auto call(Callee& callee, Args&&... args) const -> Result<Callee&, Args...> {
     FunctionArgumentTypes types;
     (look_at_argument(types, args), ...);
     const auto plan = plan_for_function(policy_, types);
@@ -108,7 +117,8 @@ class disable_casts {
 /// region of OpenMP or LibTorch only a handle's forward is cast. The guard takes the rules of the thread's own `initialize`, or
 /// else those of the newest `initialize` in the process; at O2, O3, O5 and O6 too, for the original model. Before `initialize`,
 /// and after an `initialize` at O0, it does nothing. Within a backward pass it holds for the operators that the program calls
-/// during its lifetime; autograd's threads do not change. No synchronisation.
+/// during its lifetime; autograd's threads do not change. The end of a `c10::InferenceMode` guard restores what was on before
+/// it. No synchronisation.
 ///
 /// While casts are on, TorchScript modules on the thread run without the executor's optimisations, whose derivatives do not
 /// account for casts. A module that was optimised before, because it ran with gradients before `initialize`, fails in its

@@ -44,8 +44,10 @@ class Diagnosis;
 /// the same run: draw the weights from the default generators or load them from a file, and choose the batch by the step index.
 ///
 /// Every run starts its own session with `initialize`. After a run there is no session, as after `amp::reset`. Runs follow one
-/// another on the calling thread. An observed step copies all its activations and gradients, and the doctor holds the copies of
-/// three such steps at a time. Takes CPU and CUDA tensors; waits for the device. Errors of the program are passed on.
+/// another on the calling thread. An observed step copies all its activations and gradients. The doctor keeps two copies of
+/// such a step for each step and loss scale at which it compares, and up to three others at a time. The backward pass of
+/// `apex::checkpoint` is not observed: leave it out of the program. Takes CPU and CUDA tensors; waits for the device. Errors of
+/// the program are passed on.
 class Doctor {
  public:
   using Program = std::function<void(const OptLevel& level, DoctorRun& run)>;

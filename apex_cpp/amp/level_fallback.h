@@ -60,11 +60,12 @@ struct LevelClimb {
 /// Models and optimizers are created anew for each level, in a loop around the program's training:
 ///
 ///   const bool resumes = std::filesystem::exists(path);        // the program was started again
-///   amp::LevelFallback fallback("O3");
+///   amp::LevelFallback fallback(resumes ? amp::OptLevel::from_yaml_file("run.yaml") : amp::OptLevel::named("O3"));
 ///   do {
 ///     Net model;
 ///     torch::optim::SGD optimizer(model->parameters(), 0.1);
 ///     auto [net, opt] = amp::initialize(model, optimizer, fallback.level());
+///     std::ofstream("run.yaml") << fallback.level().to_yaml();
 ///     int64_t step = 0;
 ///     if (resumes || fallback.has_climbed()) step = amp::load_checkpoint(path, net, opt).metadata.at("step").to_int();
 ///     else amp::save_checkpoint(path, net, opt, {{"step", 0}});

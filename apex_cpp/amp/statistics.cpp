@@ -135,17 +135,20 @@ bool can_be_watched(const at::Tensor& tensor) {
 // True for a weight, or a view of one such as its transpose: no module computed it.
 bool is_weight(const at::Tensor& tensor) {
   const auto names = detail::newest_parameter_names();
-  return names && !detail::module_of(tensor, *names).empty();
+  return names && detail::name_of_parameter(tensor, *names);
 }
 
-// Path of the module whose parameter the operator was called with; empty if there is none.
+// Path of the module whose parameter the operator was called with, "model" for the model itself; empty if there is none.
 std::string module_called(const at::RecordFunction& function) {
   const auto names = detail::newest_parameter_names();
   std::string module;
   if (!names) return module;
   for (const auto& input : torch_compat::inputs_of(function)) {
     detail::for_each_tensor(input, [&](const at::Tensor& tensor) {
-      if (module.empty()) module = detail::module_of(tensor, *names);
+      const std::string* const name = module.empty() ? detail::name_of_parameter(tensor, *names) : nullptr;
+      if (!name) return;
+      module = detail::module_path_of(*name);
+      if (module.empty()) module = "model";
     });
   }
   return module;

@@ -30,17 +30,18 @@ std::vector<TensorStatistics> grad_statistics(const torch::nn::Module& module);
 
 /// An output of an operator call in a module, or the gradient of such an output.
 struct WatchedTensor {
-  std::string module;           ///< path of the module whose parameter the operator used, such as "layer1.0.conv1"
-  std::string op;               ///< "aten::conv2d", overload after a dot
-  bool gradient = false;        ///< whether this is the gradient, which is multiplied by the loss scale
+  std::string module;     ///< path of the module whose parameter the operator used: "layer1.0.conv1"; "model" for the root
+  std::string op;         ///< "aten::conv2d", overload after a dot
+  bool gradient = false;  ///< whether this is the gradient, which is multiplied by the loss scale
   TensorStatistics statistics;  ///< named "layer1.0.conv1 aten::conv2d"
 };
 
 /// Guard that records statistics of the outputs of each module's operators, and of the gradients of these outputs. Sees
 /// operator calls of the calling thread, outside of backward passes, that use a parameter of the newest `initialize` (at any
 /// level, O0 included). An operator without parameters, such as a ReLU, belongs to no module and is not recorded. Gradients are
-/// recorded on any thread if the backward pass runs while the guard lives. Each record waits for the device and reads the
-/// tensor once. Tensors that are not floating-point are not recorded. Guards may nest; the innermost guard records.
+/// recorded on any thread if the backward pass runs while the guard lives, except within `apex::checkpoint`. Each record waits
+/// for the device and reads the tensor once. Tensors that are not floating-point are not recorded. Guards may nest; the
+/// innermost guard records.
 class watch {
  public:
   watch();

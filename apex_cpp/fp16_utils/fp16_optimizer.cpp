@@ -131,10 +131,11 @@ void FP16_Optimizer::update_master_grads() {
 }
 
 void FP16_Optimizer::zero_grad(bool set_grads_to_None) {
-  for (const auto& group : optimizer_->param_groups()) {
-    for (const at::Tensor& param : group.params()) amp::detail::clear_grad(param, set_grads_to_None);
+  for (const at::Tensor& param : stepped_params()) {
+    amp::detail::clear_grad(param, set_grads_to_None);
+    const detail::TrainedParam* trained = params_.find(param);
+    if (trained && trained->has_master()) amp::detail::clear_grad(trained->param, set_grads_to_None);
   }
-  for (const at::Tensor& param : params_.model_params()) amp::detail::clear_grad(param, set_grads_to_None);
 }
 
 Tensors FP16_Optimizer::stepped_params() const { return amp::detail::params_of(optimizer_->param_groups()); }
@@ -169,7 +170,8 @@ at::Tensor FP16_Optimizer::step(const torch::optim::Optimizer::LossClosure& clos
     }
     return {};
   }
-  closure ? params_.add_new(*optimizer_) : params_.check_no_new_grads(*optimizer_);
+  closure ? params_.add_new(*optimizer_) : params_.follow_groups(*optimizer_);
+  params_.take_edits();
   const at::Tensor loss = closure ? run_closure(closure) : optimizer_->step();
   copy_masters_to_model();
   return loss;
@@ -189,6 +191,7 @@ at::Tensor FP16_Optimizer::run_closure(const torch::optim::Optimizer::LossClosur
                   ", which is the lowest allowed. Look for a loss or an activation that is not finite, lower min_loss_scale, "
                   "or call update_master_grads in the closure.");
     }
+    params_.take_edits();
     return loss;
   });
 }
@@ -196,6 +199,7 @@ at::Tensor FP16_Optimizer::run_closure(const torch::optim::Optimizer::LossClosur
 void FP16_Optimizer::copy_masters_to_model() {
   const at::NoGradGuard no_grad;
   kernels::multi_tensor_copy(params_.masters(), params_.model_params());
+  params_.mark_synced();
 }
 
 namespace detail {

@@ -51,9 +51,17 @@ struct FP16_OptimizerOptions {
 /// which keep the parameters' optimizer state. Float32 parameters and frozen parameters stay. LibTorch's `parameters()` lists a
 /// tied parameter once for each module that has it; the constructor keeps the first. Parameters that are unfrozen or added to
 /// the wrapped optimizer later get their masters at the next `backward`, `update_master_grads`, `load` or `step` with a
-/// closure, with the constructor's errors. The wrapped optimizer must outlive this object. Use it through this object; a
-/// scheduler may be built on it. Parameters may be on any device. With a dynamic scale `update_master_grads` waits for one flag
-/// from the device; nothing else waits. Apex: `fp16_utils.FP16_Optimizer`.
+/// closure, with the constructor's errors. Parameters that the program has removed from its groups are no longer written,
+/// cleared or saved. The wrapped optimizer must outlive this object. Use it through this object; a scheduler may be built on
+/// it.
+///
+/// Values that the program writes into the model's weights go into the masters before the next step, and into saved masters:
+/// the broadcast of a DistributedDataParallel that is made later, a `torch::load` of the model, `clamp_`. (Apex overwrites
+/// them.) Masters of elements that were not written keep FP32 precision. Writes through `weight.data()` are seen only on a CPU,
+/// by 128 values of each weight.
+///
+/// Parameters may be on any device. With a dynamic scale `update_master_grads` waits for one flag from the device; nothing else
+/// waits. Apex: `fp16_utils.FP16_Optimizer`.
 class FP16_Optimizer {
  public:
   /// Errors, before anything is changed: TypeError naming group, position and dtype of a trainable parameter that is not
@@ -76,12 +84,16 @@ class FP16_Optimizer {
   /// in place. Checks for overflow and updates a dynamic loss scale. Errors: RuntimeError for a sparse gradient and for a
   /// gradient that DistributedDataParallel has not reduced yet, before anything is changed; RuntimeError if the loss scale has
   /// become unusable.
+  ///
+  /// As in Apex, a second call without a new backward pass divides the gradients of float32 parameters by the loss scale again,
+  /// and a call after a further pass those of earlier passes. To accumulate gradients, call `backward(loss,
+  /// update_master_grads=false)` for all passes but the last.
   void update_master_grads();
   /// Steps the masters and copies them to the model's parameters. After an overflow it only prints a line to standard output
   /// (depending on amp's verbosity) and returns an undefined tensor. A closure must call `zero_grad` and `backward` itself. It
   /// sees the model with the masters' values, and is called again as long as it overflows. Errors: RuntimeError for a gradient
-  /// of a parameter that was unfrozen or added since the backward pass, before anything is changed; RuntimeError if the closure
-  /// overflows at the smallest loss scale.
+  /// of a parameter that was unfrozen or added since the backward pass, and ValueError for a parameter in two groups, before
+  /// anything is changed; RuntimeError if the closure overflows at the smallest loss scale.
   at::Tensor step(const torch::optim::Optimizer::LossClosure& closure = nullptr);
   /// Zeroes (or drops) the gradients of masters, float32 parameters and the model's parameters.
   void zero_grad(bool set_grads_to_None = false);
@@ -103,13 +115,15 @@ class FP16_Optimizer {
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   auto& param_groups() const { return optimizer_->param_groups(); }
   auto& state() const { return optimizer_->state(); }
-  /// The masters of 16-bit parameters, and the parameters themselves, in the groups' order.
+  /// The masters of 16-bit parameters, and the parameters themselves, in the groups' order, as of the last `backward`,
+  /// `update_master_grads`, `step` or `load`. The masters get what the program has written into the model at the next `step`.
   const std::vector<at::Tensor>& fp32_from_fp16_params() const { return params_.masters(); }
   const std::vector<at::Tensor>& fp16_params() const { return params_.model_params(); }
 
   /// For `torch::save(optimizer, …)` and `torch::load(optimizer, …)`. They contain the loss scaler, the overflow, the wrapped
-  /// optimizer's state and the masters, but not the model, which must be loaded too. Masters are restored by position. Errors
-  /// of `load`, before anything is changed: RuntimeError if the saved masters do not match this optimizer's.
+  /// optimizer's state and the masters, but not the model, which must be loaded too. Masters are restored by position, and
+  /// weights that the model had before are not taken into them. Errors of `load`, before anything is changed: RuntimeError if
+  /// the saved masters do not match this optimizer's.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 

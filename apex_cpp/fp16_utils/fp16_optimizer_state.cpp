@@ -53,8 +53,11 @@ void FP16_Optimizer::save(OutputArchive& archive) const {
   archive.write(kOverflow, c10::IValue(overflow_));
   optimizer_->save(optimizer);
   archive.write(kOptimizer, optimizer);
-  masters.write("size", c10::IValue(static_cast<int64_t>(params_.masters().size())));
-  for (size_t i = 0; i < params_.masters().size(); ++i) masters.write(std::to_string(i), params_.masters()[i].detach());
+  int64_t size = 0;
+  for (const detail::TrainedParam* each : params_.trained_in(optimizer_->param_groups())) {
+    if (each->has_master()) masters.write(std::to_string(size++), each->edited_master());
+  }
+  masters.write("size", c10::IValue(size));
   archive.write(kMasters, masters);
 }
 
@@ -92,7 +95,9 @@ void FP16_Optimizer::load(InputArchive& archive) {
   options_.dynamic_loss_scale(dynamic);
   overflow_ = overflow;
   const at::NoGradGuard no_grad;
+  params_.take_edits();  // gives masters the layouts that a load of the model may have changed
   for (size_t i = 0; i < values.size(); ++i) at::Tensor(params_.masters()[i]).copy_(values[i]);
+  params_.mark_synced();
 }
 
 OutputArchive& operator<<(OutputArchive& archive, const FP16_Optimizer& optimizer) {

@@ -2,6 +2,7 @@
 
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 
 #include <ATen/core/grad_mode.h>
@@ -38,6 +39,26 @@ void check_supported(const Place& place) {
 
 }  // namespace
 
+at::Tensor TrainedParam::edited_master() const {
+  const at::Tensor exact = stepped.detach(), values = param.detach();
+  if (!is_edited()) return exact;
+  const auto rounded_to = is_low_precision(values.scalar_type()) ? values.scalar_type() : dtype;
+  return amp::detail::exact_where_rounded(values, exact, values.to(at::kFloat), rounded_to);
+}
+
+// Kernels walk the memory of a parameter and its master together.
+void TrainedParam::take_edits() {
+  if (!is_edited()) return;
+  stepped.detach().copy_(edited_master());
+  if (stepped.strides() != param.strides()) stepped.set_data(amp::detail::in_layout_of(stepped.detach(), param));
+  mark_synced();
+}
+
+void TrainedParam::mark_synced() {
+  synced_version = amp::detail::TensorVersion(param);
+  synced_values = amp::detail::ValueFingerprint(param);
+}
+
 template <class Groups, class F>
 void TrainedParams::for_each_new(Groups& groups, const F& f) const {
   for (size_t group = 0; group < groups.size(); ++group) {
@@ -51,7 +72,7 @@ void TrainedParams::for_each_new(Groups& groups, const F& f) const {
 void TrainedParams::add_new(torch::optim::Optimizer& optimizer) {
   auto& groups = optimizer.param_groups();
   for_each_new(groups, [](const at::Tensor&, const Place& place) { check_supported(place); });
-  list_once(groups);
+  list_again(groups);
   const size_t before = by_tensor_.size();
   for_each_new(groups, [&](at::Tensor& param, const Place&) { add(optimizer, param); });
   if (by_tensor_.size() == before) return;
@@ -59,21 +80,32 @@ void TrainedParams::add_new(torch::optim::Optimizer& optimizer) {
   amp::detail::match_state_to_params(optimizer, /*has_masters=*/true);
 }
 
-void TrainedParams::check_no_new_grads(const torch::optim::Optimizer& optimizer) const {
-  for_each_new(optimizer.param_groups(), [](const at::Tensor& param, const Place& place) {
+void TrainedParams::follow_groups(torch::optim::Optimizer& optimizer) {
+  auto& groups = optimizer.param_groups();
+  for_each_new(groups, [](const at::Tensor& param, const Place& place) {
     TORCH_CHECK(!param.grad().defined(), "FP16_Optimizer::step: ", place,
                 ", was added or unfrozen after the backward pass, and its gradient may carry the loss scale. Add and unfreeze "
                 "parameters before backward(), or call zero_grad() and backward() again.");
   });
+  list_again(groups);
 }
 
-const TrainedParam* TrainedParams::find(const at::Tensor& tensor) const {
+void TrainedParams::take_edits() {
+  for (const at::Tensor& master : masters_) find(master)->take_edits();
+}
+
+void TrainedParams::mark_synced() {
+  for (const at::Tensor& master : masters_) find(master)->mark_synced();
+}
+
+TrainedParam* TrainedParams::find(const at::Tensor& tensor) const {
   const auto found = by_tensor_.find(tensor.unsafeGetTensorImpl());
-  return found == by_tensor_.end() ? nullptr : &found->second;
+  return found == by_tensor_.end() ? nullptr : found->second;
 }
 
-// If a known parameter is added to a group again, its master replaces it.
-void TrainedParams::list_once(ParamGroups& groups) {
+// If a known parameter is added to a group again, its master replaces it. A parameter that was removed must leave the lists:
+// another optimizer may train it, and each step here would overwrite it with its old master.
+void TrainedParams::list_again(ParamGroups& groups) {
   if (!unique_groups_.is_due(groups)) return;
   ParamGroups listed;
   for (const auto& group : groups) {
@@ -84,25 +116,38 @@ void TrainedParams::list_once(ParamGroups& groups) {
   }
   unique_groups_.update(listed);
   for (size_t i = 0; i < groups.size(); ++i) groups[i].params() = listed[i].params();
+  sort_by(groups);
 }
 
 void TrainedParams::add(torch::optim::Optimizer& optimizer, at::Tensor& param) {
-  TrainedParam taken{param, param};
+  TrainedParam taken;
+  taken.param = taken.stepped = param;
+  taken.dtype = param.scalar_type();
   if (is_low_precision(param.scalar_type())) {
     taken.stepped = param.detach().clone().to(at::kFloat).requires_grad_();
+    taken.mark_synced();
     amp::detail::rekey_param_state(optimizer, param, taken.stepped);
   }
   param = taken.stepped;
-  by_tensor_[taken.param.unsafeGetTensorImpl()] = by_tensor_[taken.stepped.unsafeGetTensorImpl()] = taken;
+  TrainedParam& entry = entries_.emplace_back(std::move(taken));
+  by_tensor_[entry.param.unsafeGetTensorImpl()] = by_tensor_[entry.stepped.unsafeGetTensorImpl()] = &entry;
+}
+
+std::vector<TrainedParam*> TrainedParams::trained_in(const ParamGroups& groups) const {
+  std::vector<TrainedParam*> found;
+  amp::detail::FirstSeen is_first;  // the groups may hold a parameter beside its master
+  for (const at::Tensor& tensor : amp::detail::params_of(groups)) {
+    TrainedParam* here = find(tensor);
+    if (here && is_first(here->stepped)) found.push_back(here);
+  }
+  return found;
 }
 
 void TrainedParams::sort_by(const ParamGroups& groups) {
   for (Tensors* list : {&model_params_, &masters_, &native_}) list->clear();
-  for (const at::Tensor& tensor : amp::detail::params_of(groups)) {
-    const TrainedParam* here = find(tensor);
-    if (!here) continue;
-    (here->has_master() ? masters_ : native_).push_back(here->stepped);
-    if (here->has_master()) model_params_.push_back(here->param);
+  for (const TrainedParam* each : trained_in(groups)) {
+    (each->has_master() ? masters_ : native_).push_back(each->stepped);
+    if (each->has_master()) model_params_.push_back(each->param);
   }
 }
 

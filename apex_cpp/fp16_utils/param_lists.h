@@ -1,11 +1,13 @@
 #pragma once
 
 #include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/amp/tensors/tensor_version.h>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <list>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -15,8 +17,21 @@ namespace apex::fp16_utils::detail {
 /// A trainable parameter, and the tensor that the optimizer steps: its float32 master, or the parameter itself.
 struct TrainedParam {
   at::Tensor param, stepped;
+  at::ScalarType dtype = at::kFloat;            ///< of `param` when it got its master; the program may convert it since
+  amp::detail::TensorVersion synced_version;    ///< of `param` when it was last equal to the rounded master
+  amp::detail::ValueFingerprint synced_values;  ///< of the same values; shows writes through `param.data()` on a CPU
 
   bool has_master() const { return !stepped.is_same(param); }
+  /// The master with the program's edits of `param` since `mark_synced`: with the elements of `param` that differ from the
+  /// rounded master. No synchronization.
+  at::Tensor edited_master() const;
+  /// Copies the edits into the master, and gives it the layout of `param`, which `set_data` may have changed.
+  void take_edits();
+  /// Records that `param` equals the rounded master, or is to be overwritten with it.
+  void mark_synced();
+
+ private:
+  bool is_edited() const { return !synced_version.matches(param) || !synced_values.matches(param); }
 };
 
 /// The parameters that FP16_Optimizer trains, without repetition, in the order of the wrapped optimizer's groups (FP16O-01).
@@ -28,12 +43,20 @@ class TrainedParams {
   /// state. Errors, before anything is changed: TypeError for a parameter that is not float16, bfloat16 or float32; ValueError
   /// for a 16-bit parameter with gaps in memory, and for a parameter in two groups.
   void add_new(torch::optim::Optimizer& optimizer);
-  /// Errors: RuntimeError for a gradient of a parameter that add_new() has not added yet.
-  void check_no_new_grads(const torch::optim::Optimizer& optimizer) const;
+  /// Lists the parameters again if the program has changed the groups, without adding new ones. Errors, before anything is
+  /// changed: RuntimeError for a gradient of a parameter that add_new() has not added yet; ValueError for a parameter in two
+  /// groups.
+  void follow_groups(torch::optim::Optimizer& optimizer);
+  /// Copies the program's edits of 16-bit parameters into their masters.
+  void take_edits();
+  /// Records that the 16-bit parameters equal their rounded masters.
+  void mark_synced();
 
-  /// Finds a parameter by itself or by its master; nullptr if there is none.
-  const TrainedParam* find(const at::Tensor& tensor) const;
-  /// The 16-bit parameters and their masters, matched by index.
+  /// Finds a parameter by itself or by its master, also if it is in no group any more; nullptr if there is none.
+  TrainedParam* find(const at::Tensor& tensor) const;
+  /// The parameters in `groups` that add_new() has added, without repetition.
+  std::vector<TrainedParam*> trained_in(const amp::detail::ParamGroups& groups) const;
+  /// The 16-bit parameters and their masters, matched by index, as the last add_new() or follow_groups() found them.
   const Tensors& model_params() const { return model_params_; }
   const Tensors& masters() const { return masters_; }
   /// The float32 parameters.
@@ -45,11 +68,12 @@ class TrainedParams {
   bool is_new(const at::Tensor& param) const { return param.requires_grad() && find(param) == nullptr; }
   template <class Groups, class F>
   void for_each_new(Groups& groups, const F& f) const;
-  void list_once(ParamGroups& groups);
+  void list_again(ParamGroups& groups);
   void add(torch::optim::Optimizer& optimizer, at::Tensor& param);
   void sort_by(const ParamGroups& groups);
 
-  std::unordered_map<const at::TensorImpl*, TrainedParam> by_tensor_;
+  std::list<TrainedParam> entries_;  // a list keeps their addresses valid
+  std::unordered_map<const at::TensorImpl*, TrainedParam*> by_tensor_;
   amp::detail::UniqueParamGroups unique_groups_;
   Tensors model_params_, masters_, native_;
 };

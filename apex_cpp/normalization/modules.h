@@ -30,7 +30,8 @@ struct FusedNormOptions {
   TORCH_ARG(bool, elementwise_affine) = true;
   /// Whether the backward pass uses the output in place of the input and the mean. This saves a tensor if the next layers keep
   /// the output too. The backward pass recovers the normalized values from the output, less exactly in 16 bits. A weight with
-  /// |weight| < eps counts as eps with the sign of the weight.
+  /// |weight| < eps counts as eps with the sign of the weight: a weight of 0 gets no gradient, so do not initialize it to
+  /// zeros.
   TORCH_ARG(bool, memory_efficient) = false;
 };
 

@@ -93,6 +93,13 @@ void FusedMixedPrecisionLamb::save(torch::serialize::OutputArchive& archive) con
 
 void FusedMixedPrecisionLamb::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedMixedPrecisionLambParamState, FusedMixedPrecisionLambOptions>(archive, param_groups_);
+  for (const auto& group : param_groups_) {
+    for (const at::Tensor& param : group.params()) {
+      const auto state = read.state().find(param.unsafeGetTensorImpl());
+      if (state == read.state().end() || param.scalar_type() == reduced_precision_dtype_) continue;
+      static_cast<FusedMixedPrecisionLambParamState&>(*state->second).master_param.reset();  // no step would update it
+    }
+  }
   restore(read, archive);
 }
 

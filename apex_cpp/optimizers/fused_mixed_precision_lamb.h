@@ -29,7 +29,8 @@ struct FusedMixedPrecisionLambOptions : FusedOptions<FusedMixedPrecisionLambOpti
   TORCH_ARG(double, max_grad_norm) = 1.0;
   /// Applies the trust ratio to parameters without weight decay too.
   TORCH_ARG(bool, use_nvlamb) = false;
-  /// Updates parameters of this dtype, float16 or bfloat16, in float32 masters that the optimizer keeps.
+  /// Updates parameters of this dtype, float16 or bfloat16, in float32 masters that the optimizer keeps. As in Apex, a step
+  /// overwrites the parameters with the rounded masters, also where the program has written or loaded them since the last step.
   TORCH_ARG(std::optional<at::ScalarType>, reduced_precision_dtype) = std::nullopt;
   /// zero_grad() drops gradients instead of zeroing them.
   TORCH_ARG(bool, set_grad_none) = true;

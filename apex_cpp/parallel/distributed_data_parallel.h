@@ -69,8 +69,9 @@ class [[nodiscard]] NoSync {
 /// `Net`: the handle of `initialize`, a TORCH_MODULE holder, a `std::shared_ptr` to a module, or a module, which is held by
 /// reference. Any opt level; fused optimizers with and without materialize_master_grads. Parameters may have any floating-point
 /// dtype and any dense memory order, on a CPU (Gloo) or GPU (NCCL; Gloo copies through the host). A parameter of several
-/// modules counts once. Parameters may be frozen and unfrozen later. For parameters registered later, construct a new object.
-/// Convert or move the model before: otherwise its next forward pass is an error with the parameter's name.
+/// modules counts once. Parameters may be frozen and unfrozen later, the same ones on all ranks. For parameters registered
+/// later, construct a new object. Convert or move the model before: otherwise its next forward pass is an error with the
+/// parameter's name.
 ///
 /// The constructor is collective: it checks that all ranks have the same parameters and buffers, and copies rank 0's values to
 /// all ranks. The first backward pass sorts gradients into buckets by the order in which they arrive (rank 0's order on all
@@ -81,6 +82,8 @@ class [[nodiscard]] NoSync {
 /// Errors of `backward()`:
 /// - RuntimeError, on every rank, with the parameters that got no gradient and the ranks, unless `delay_allreduce` is set. On a
 ///   GPU, a rank that has all gradients reports this in its next backward pass, because it does not wait for the device.
+/// - ValueError or RuntimeError, on every rank, if ranks have frozen different parameters. After the first pass, buckets of
+///   different sizes may make collective operations fail instead.
 /// - RuntimeError for a sparse gradient.
 /// - c10::DistBackendError with the ranks that ended, took longer than the group's time-out, or continued alone after a
 ///   backward pass that threw on another rank.
@@ -152,7 +155,7 @@ class DistributedDataParallel {
     if (std::exchange(is_disabled_, false)) handle_.resume();
   }
   /// With `retain_allreduce_buffers`, after a backward pass: one flat tensor per bucket, whose memory the gradients share.
-  /// Otherwise, and after the next forward pass has begun, empty.
+  /// Otherwise, and after the next backward pass outside of `no_sync` has begun, empty.
   std::vector<at::Tensor> allreduce_buffers() const { return handle_.allreduce_buffers(); }
 
  private:

@@ -86,8 +86,8 @@ struct DistributedFusedAdamOptions {
 /// clip with `clip_grad_norm` (with amp also amp::clip_grad_norm_), not with torch's function.
 ///
 /// `step` updates the parameters that have a gradient on any rank; a rank without one adds zeros. Several backward passes
-/// before a step accumulate; inside `no_sync` only the last one sends. Frozen parameters are skipped until they are unfrozen. A
-/// tied parameter counts once.
+/// before a step accumulate; inside `no_sync` only the last one sends. Frozen parameters are skipped until they are unfrozen,
+/// the same ones on all ranks. A tied parameter counts once.
 ///
 /// Results: for the same gradients, the bits of FusedAdam with masters. On N ranks the gradients are the same if the sum over
 /// ranks equals the sum of one process, as for values of few bits. Otherwise results differ by the rounding of that sum, and
@@ -114,8 +114,9 @@ struct DistributedFusedAdamOptions {
 /// graph is an error.
 ///
 /// Errors, before anything is changed: those of FusedAdam; ValueError for invalid options, for options that differ between
-/// ranks, for parameters that differ between ranks in shape, layout or dtype, and for loss scales that differ; TypeError for
-/// another dtype; c10::DistBackendError if another rank fails or exceeds the group's time-out.
+/// ranks, for parameters that differ between ranks in shape, layout or dtype, for loss scales that differ, and for ranks that
+/// train different parameters; TypeError for another dtype; c10::DistBackendError if another rank fails or exceeds the group's
+/// time-out.
 class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOptimizer {
  public:
   /// During its lifetime, backward passes accumulate gradients in the parameters. The first pass afterwards sends the sums.
@@ -160,7 +161,7 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
 
   /// The state of all ranks in the layout of FusedAdam: each class loads the other's archive, at any number of ranks. `save` is
   /// collective and gathers one tensor at a time; only rank 0's archive has the state. `load` takes rank 0's archive on every
-  /// rank.
+  /// rank; that of another rank is an error.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
   const std::type_info* amp_handle_class() const override { return &typeid(DistributedFusedAdam); }

@@ -15,6 +15,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace apex::parallel {
 
@@ -46,6 +47,7 @@ void DistributedFusedAdam::save(torch::serialize::OutputArchive& archive) const 
   }
   torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, full);
   save_group_states(archive);
+  if (!writes_file() && !state_.empty()) optimizers::detail::mark_without_states(archive, sync().rank());
 }
 
 void DistributedFusedAdam::load(torch::serialize::InputArchive& archive) {
@@ -58,14 +60,18 @@ void DistributedFusedAdam::load(torch::serialize::InputArchive& archive) {
   written_.clear();
 }
 
-// Replaces the full states of an archive by this rank's parts.
+// Replaces the full states of an archive by this rank's parts. A parameter that is frozen now has a part, too.
 void DistributedFusedAdam::slice_states(torch::optim::Optimizer& read) {
+  std::vector<at::Tensor> with_state;
+  for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {
+    if (read.state().count(param.unsafeGetTensorImpl()) != 0) with_state.push_back(param);
+  }
+  sync().lay_out_once_trained(with_state);
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     const auto& params = param_groups_[group].params();
     for (size_t i = 0; i < params.size(); ++i) {
       const auto found = read.state().find(params[i].unsafeGetTensorImpl());
       if (found == read.state().end()) continue;
-      sync().place_of(sync().index_of(params[i]));
       slice_state(params[i], optimizers::detail::name_of(group, i, params[i]),
                   static_cast<FusedAdamParamState&>(*found->second));
     }

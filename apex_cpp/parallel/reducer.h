@@ -21,7 +21,8 @@ namespace apex::parallel {
 class Reducer {
  public:
   /// Broadcasts the module's parameters from rank 0 of `group` (null: the default group). Errors: a null model; ValueError, on
-  /// every rank, if parameters differ between ranks in number, name, shape or dtype.
+  /// every rank, if parameters or buffers differ between ranks in number, name, shape, memory order, dtype, kind of device or
+  /// requires_grad.
   explicit Reducer(const torch::nn::Module& module, const ProcessGroup& group = nullptr);
   template <class Impl>
   explicit Reducer(const torch::nn::ModuleHolder<Impl>& module, const ProcessGroup& group = nullptr)

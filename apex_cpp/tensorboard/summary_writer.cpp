@@ -162,10 +162,10 @@ ProtobufMessage shown_by(std::string_view plugin) { return ProtobufMessage().add
 
 }  // namespace
 
-SummaryWriter::SummaryWriter(const std::string& log_dir, int64_t purge_step) : path_(new_path(log_dir)) {
+SummaryWriter::SummaryWriter(const std::string& log_dir, std::optional<int64_t> purge_step) : path_(new_path(log_dir)) {
   file_.open(path_, std::ios::binary);
   append(file_, event_at(0).add(3, std::string_view(kVersion)));
-  if (purge_step > 0) append(file_, event_at(purge_step).add(7, start_of_session()));
+  if (purge_step) append(file_, event_at(*purge_step).add(7, start_of_session()));
   flush();
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,8 +51,8 @@ class SummaryWriter {
  public:
   /// Creates an event file in the existing folder `log_dir`, with a name that sorts after those of other event files.
   /// `purge_step`: TensorBoard hides entries of this step and later steps in older files, for a run that resumes at an earlier
-  /// step. Errors: std::runtime_error with the file that cannot be written.
-  explicit SummaryWriter(const std::string& log_dir, int64_t purge_step = 0);
+  /// step; 0 hides all. Errors: std::runtime_error with the file that cannot be written.
+  explicit SummaryWriter(const std::string& log_dir, std::optional<int64_t> purge_step = std::nullopt);
 
   /// Stored as float32.
   void add_scalar(const std::string& tag, double value, int64_t step);

@@ -1,6 +1,7 @@
 // The graph that a checkpoint leaves behind: what it gives autograd, and what it refuses.
 #include <ATen/autocast_mode.h>
 #include <apex_cpp/activation_checkpoint.h>
+#include <apex_cpp/optimizers.h>
 
 #include <thread>
 
@@ -410,6 +411,25 @@ TEST(Checkpoint, RefusesAnInputThatWasWritten) {
   const Tensor y = checkpoint([](const Tensor& input) { return input.exp(); }, h);
   h.detach().add_(1);
   EXPECT_TRUE(contains(message_of([&] { y.sum().backward(); }), "modified by an inplace operation"));
+}
+
+// As where a generator steps before the discriminator's backward pass, with an optimizer that raises the version of what it
+// writes; LibTorch's own write through data().
+TEST(Checkpoint, RefusesAParameterThatWasWritten) {
+  torch::nn::Linear layer(4, 4);
+  optimizers::FusedSGD optimizer(layer->parameters(), 1.0);
+  const Tensor x = values({2, 4}, 1).requires_grad_();
+  const Tensor y = checkpoint(layer, x);
+  layer(x).sum().backward();
+  optimizer.step();
+  EXPECT_TRUE(contains(message_of([&] { y.square().sum().backward(); }), "a parameter of shape [4"));
+  checkpoint(layer, x).square().sum().backward();
+}
+
+TEST(Checkpoint, CopiesAParameterThatIsAResult) {
+  const Tensor w = values({3}, 1).requires_grad_(), before = w.detach().clone();
+  checkpoint([w](const Tensor&) { return w; }, values({3}, 2)).mul_(2);
+  EXPECT_TRUE(w.equal(before));
 }
 
 torch::nn::Sequential small_net() {

@@ -102,6 +102,19 @@ TEST_P(OriginalOptimizerOptions, AHandleWithFewerGroupsIsNoError) {
   EXPECT_EQ(optimizer.param_groups().size(), 1u);
 }
 
+TEST_P(OriginalOptimizerOptions, ASchedulerGoesOnWithAHandleOfFewerGroups) {
+  Mlp model;
+  const std::vector<torch::optim::OptimizerParamGroup> groups = {model->fc1->parameters(), model->fc2->parameters()};
+  torch::optim::SGD optimizer(groups, 0.5);
+  torch::optim::StepLR scheduler(optimizer, 1, 0.5);
+  auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
+  opt.param_groups().pop_back();
+  for (int i = 0; i < 3; ++i) scheduler.step();  // LibTorch's first step leaves the rate
+  EXPECT_EQ(rate_of(opt), 0.125);
+  EXPECT_EQ(rate_of(optimizer, 1), 0.125) << "the group's own value";
+  train_step(net, opt, features());
+}
+
 /// Another layer in a separate group with the learning rate 1.
 torch::optim::OptimizerParamGroup another_group(const Mlp& model) {
   return {model->fc2->parameters(), std::make_unique<SGDOptions>(1.0)};

@@ -107,6 +107,18 @@ TEST_P(Adam, CapturableMasterUpdatesMastersAndParams) {
   for (size_t i = 0; i < l[1].size(); ++i) EXPECT_TRUE(at::equal(l[1][i], l[4][i].to(GetParam().dtype))) << i;
 }
 
+TEST_P(Adam, AStepTensorBelow1IsRefused) {
+  const TensorLists l = lists(), before = clones(l);
+  step_.zero_();
+  if (GetParam().correction == 1) {
+    apex::test::expect_error<c10::ValueError>([&] { capturable(flag(), l); }, {"step is 0. Steps are counted from 1"});
+    expect_equal(l, before);
+  } else {
+    capturable(flag(), l);  // without correction the step is not used
+    EXPECT_TRUE(l[1].front().isfinite().all().item<bool>());
+  }
+}
+
 // K-ADAMC, K-ADAMCM: R
 TEST_P(Adam, ASetFlagChangesNothingWhenCapturable) {
   TensorLists l = lists();

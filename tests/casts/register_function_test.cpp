@@ -1,7 +1,10 @@
 // User registrations by operator name and wrapped callables (REG-01 to REG-07).
 #include <torch/library.h>
 
+#include <thread>
+
 #include "apex_cpp/amp/casts/operator_slot.h"
+#include "apex_cpp/amp/casts/thread_casts.h"
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -58,6 +61,25 @@ struct Registration : AmpTest {
  private:
   amp::Model<Mlp> net_{nullptr};
 };
+
+TEST_F(Registration, WrappedCallablesCastOnlyWhereCastsAreOn) {
+  const auto half = amp::half_function([](const Tensor& x) { return x.scalar_type(); });
+  initialize();
+  EXPECT_EQ(half(floats()), torch::kHalf);
+  at::ScalarType on_thread{};
+  std::thread([&] { on_thread = half(floats()); }).join();
+  EXPECT_EQ(on_thread, torch::kFloat);
+  const amp::detail::ForwardScope within(nullptr);  // as the forward pass of a handle at O0
+  EXPECT_EQ(half(floats()), torch::kFloat);
+}
+
+TEST_F(Registration, WrappedCallablesThatReturnAnArgumentReturnAValue) {
+  initialize();
+  const auto larger =
+      amp::float_function([](const Tensor& a, const Tensor& b) -> const Tensor& { return a.numel() > b.numel() ? a : b; });
+  static_assert(std::is_same_v<decltype(larger(floats(), floats())), Tensor>);
+  EXPECT_TRUE(larger(halves(), floats({1})).equal(floats()));
+}
 
 TEST_F(Registration, TakesEffectBeforeOrAfterInitialize) {  // REG-05 and INIT-22 do not hold here
   add(amp::register_half_function, "aten::sigmoid");

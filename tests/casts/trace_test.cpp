@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include <ATen/record_function.h>
@@ -35,6 +36,23 @@ TEST_F(Trace, RecordsOperatorsOfAPlainProgram) {
   EXPECT_EQ(op.outputs, std::vector<at::ScalarType>{torch::kFloat});
   EXPECT_TRUE(op.casts.empty());
   EXPECT_FALSE(op.backward);
+}
+
+// As where a model traces a part of its own forward pass.
+TEST_F(Trace, MayBeginAndEndWithinAForwardPassOrAGuard) {
+  const auto net = amp::initialize(model, "O1", quiet());
+  std::optional<amp::trace> trace;
+  {
+    const amp::enable_casts on;
+    trace.emplace();
+  }
+  torch::add(torch::ones({2}), torch::ones({2}));
+  EXPECT_EQ(named(*trace, "aten::add.Tensor").size(), 1u);
+  {
+    const amp::enable_casts on;
+    trace.reset();
+  }
+  torch::mm(torch::ones({2, 2}), torch::ones({2, 2}));  // a cast, which the ended trace must not record
 }
 
 TEST_F(Trace, NamesModulesAndCasts) {

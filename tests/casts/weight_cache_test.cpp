@@ -288,6 +288,20 @@ TEST_F(CacheInTraining, GradientsThroughDetachedOrHookedViewsAreAsWithoutAmp) {
   EXPECT_TRUE(torch::equal(weight.grad(), torch::full_like(weight, 2)));
 }
 
+// As in adversarial training and saliency maps. A cast holds the input by autograd's graph.
+TEST_F(CacheInTraining, InputsThatRequireGradAreFreed) {
+  for (const bool with_optimizer : {false, true}) {
+    auto net =
+        with_optimizer ? std::get<0>(amp::initialize(model, optimizer, "O1", quiet())) : amp::initialize(model, "O1", quiet());
+    Tensor x = features().clone().requires_grad_();
+    const c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl> input(x.getIntrusivePtr());
+    torch::autograd::grad({net->forward(x).sum()}, {x});
+    x = Tensor();
+    EXPECT_TRUE(input.expired()) << with_optimizer;
+    amp::reset();
+  }
+}
+
 TEST_F(CacheInTraining, ActivationsAreNeverCached) {
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor x = features();

@@ -91,6 +91,54 @@ TEST_F(Weights, LoadingUpdatesTheMasters) {
   for (size_t i = 0; i < masters.size(); ++i) EXPECT_TRUE(masters[i].equal(parameters[i])) << i;
 }
 
+// Masters are made at the first use of the optimizer; of rounded weights they would lack what the file has.
+TEST_F(Weights, LoadingBeforeTheFirstStepGivesTheMastersWhatTheFileHas) {
+  ConvNet trained;
+  for (auto& parameter : trained->parameters()) parameter.data().uniform_(-1, 1);
+  const std::string checkpoint = scratch_ / "model.ckpt", archive = scratch_ / "model.pt", part = scratch_ / "fc.pt";
+  amp::save_safetensors(path(), trained);
+  amp::save_checkpoint(checkpoint, trained);
+  torch::save(trained, archive);
+  torch::save(trained->fc, part);
+  using Net = decltype(amp::initialize(trained, "O2"));
+  const std::vector<std::pair<std::string, std::function<void(Net&)>>> loads = {
+      {"safetensors", [&](Net& net) { amp::load_safetensors(path(), net); }},
+      {"checkpoint", [&](Net& net) { amp::load_checkpoint(checkpoint, net); }},
+      {"archive", [&](Net& net) { torch::load(net, archive); }},
+      {"part", [&](Net& net) { torch::load(net->fc, part); }}};
+  for (const char* level : {"O2", "O5", "O6"}) {
+    for (const auto& [name, load] : loads) {
+      SCOPED_TRACE(std::string(level) + " " + name);
+      ConvNet model;
+      torch::optim::SGD optimizer(model->parameters(), 0.1);
+      auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+      load(net);
+      amp::scale_loss(net->forward(images()).sum(), opt).backward();
+      EXPECT_TRUE(amp::master_params(opt).at(4).equal(trained->fc->weight));
+      amp::reset();
+    }
+  }
+}
+
+// As the averaged teacher of a student.
+TEST_F(Weights, PartsOfAClonedModelAreSavedAndLoadedInFloat32) {
+  const std::string part = scratch_ / "fc.pt";
+  for (const char* level : {"O2", "O5"}) {
+    Replicated model;
+    auto net = amp::initialize(model, level, quiet());
+    auto teacher = std::dynamic_pointer_cast<ReplicatedImpl>(net->clone());
+    torch::save(teacher->fc, part);
+    torch::nn::Linear plain(model->fc->options);
+    torch::load(plain, part);
+    EXPECT_TRUE(plain->weight.equal(teacher->fc->weight.to(torch::kFloat))) << level;
+    plain->weight.data().fill_(0.5);
+    torch::save(plain, part);
+    torch::load(teacher->fc, part);
+    EXPECT_TRUE(teacher->fc->weight.to(torch::kFloat).equal(plain->weight)) << level;
+    amp::reset();
+  }
+}
+
 TEST_F(Weights, LoadingACheckpointAsWeightsIsAnError) {
   ConvNet model;
   auto net = amp::initialize(model, "O2", quiet());

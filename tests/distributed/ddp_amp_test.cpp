@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "tests/amp/support.h"
 #include "tests/distributed/ddp_blocks.h"
@@ -54,6 +55,28 @@ amp::InitializeOptions with_scale(const std::string& level, double scale) {
   auto options = quiet();
   if (level < "O4") options.loss_scale(scale);
   return options;
+}
+
+// Rank 0 sends its master weights, too: they hold more than the 16-bit weights.
+TEST_F(DdpAmp, MastersOfWeightsThatRank0AloneLoadedAreTheSameOnAllRanks) {
+  for (const char* level : {"O2", "O5", "O6"}) {
+    torch::manual_seed(rank());
+    apex::test::Mlp net;
+    optimizers::FusedAdam adam(net->parameters(), 0.01);
+    auto [model, opt] = amp::initialize(net, adam, level, quiet());
+    const torch::Tensor precise = torch::full({}, 1.0f / 3);
+    if (rank() == 0) {
+      apex::test::Mlp pretrained;
+      for (auto& param : pretrained->parameters()) param.data().fill_(precise);
+      std::stringstream file;
+      torch::save(pretrained, file);
+      torch::load(model, file);
+    }
+    const DistributedDataParallel ddp(model);
+    for (const Tensor& master : amp::master_params(opt)) {
+      EXPECT_TRUE((master == precise).all().item<bool>()) << level << ", rank " << rank();
+    }
+  }
 }
 
 TEST_F(DdpAmp, GradientsEqualTheCombinedBatchsAtEveryLevel) {

@@ -76,6 +76,36 @@ TEST(Ddp, SupportsFreezingAndUnfreezingParameters_DDP_04) {
   EXPECT_EQ(buffer_sizes(), 20);
 }
 
+// All weights have the same size, so that buckets of different ones do.
+TEST(Ddp, RanksThatFreezeDifferentParametersGetAnError) {
+  const auto layer = [] { return torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)); };
+  for (const auto dtype : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {
+    for (const bool delayed : {true, false}) {
+      torch::nn::Sequential net(layer(), layer(), layer());
+      net->to(dtype);
+      auto ddp = DistributedDataParallel(net, Options().delay_allreduce(delayed));
+      const auto backward = [&] { ddp(torch::ones({1, 4}, dtype)).sum().backward(); };
+      const int64_t other = rank() == 1 ? 0 : 1;
+      for (const bool at_first : {true, false}) {
+        net->parameters()[other].requires_grad_(false);
+        const std::string message = message_of(backward);
+        if (delayed && !at_first) {
+          const std::string own = rank() == 1 ? "of '1.weight', '2.weight' with" : "of '0.weight', '2.weight' with";
+          EXPECT_TRUE(contains(message, own)) << message;
+          const std::string ranks = rank() != 1 ? "on rank 1." : world_size() == 2 ? "on rank 0." : "on ranks 0 2";
+          EXPECT_TRUE(contains(message, ranks)) << message;
+        } else {
+          EXPECT_TRUE(contains(message, "rank 0: 0.weight\n  rank 1: 1.weight")) << message;
+        }
+        net->parameters()[other].requires_grad_(true);
+        net->zero_grad();
+        backward();
+        for (const Tensor& param : net->parameters()) EXPECT_TRUE(param.grad().defined());
+      }
+    }
+  }
+}
+
 // A graph from before the parameter was frozen passes its gradient's hook once more.
 TEST(Ddp, SkipsParametersFrozenAfterTheForwardPass) {
   TwoBranches net;

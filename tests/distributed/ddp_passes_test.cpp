@@ -80,6 +80,26 @@ TEST(Ddp, NoSyncLeavesSumsForTheNextPass_BUG_24) {
   }
 }
 
+// The gradients of tasks that are trained one after the other.
+TEST(Ddp, PassesWithinNoSyncMayUseOtherParameters_BUG_24) {
+  for (const auto& options :
+       {Options(), Options().message_size(1), Options().delay_allreduce(true), Options().retain_allreduce_buffers(true)}) {
+    TwoBranches net;
+    auto ddp = DistributedDataParallel(net, options);
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      {
+        const auto guard = ddp.no_sync();
+        ddp->first(part_of_batch(step)).sum().backward();
+      }
+      ddp->second(part_of_batch(step)).sum().backward();
+      TwoBranches one;
+      one(joined_batch(step)).backward();
+      expect_equal(gradients_of(*net), mean_of(gradients_of(*one)));
+    }
+  }
+}
+
 TEST(Ddp, AllreduceCanBeSwitchedOff_DDP_09) {
   WholeNumbers net;
   auto ddp = DistributedDataParallel(net);
@@ -108,11 +128,27 @@ TEST(Ddp, RetainedBuffersAreTheGradients_DDP_08) {
     const std::string message = message_of([&] { net(part_of_batch(1)).sum().backward(); });
     EXPECT_TRUE(contains(message, "retained allreduce buffers that are filled already"));
     net->zero_grad();
-    const Tensor loss = ddp(part_of_batch(1)).sum();
-    EXPECT_TRUE(ddp.allreduce_buffers().empty());
-    loss.backward();
+    ddp(part_of_batch(1)).sum().backward();
     expect_equal(gradients_of(*net), mean_of(joined_gradients(1)));
   }
+}
+
+TEST(Ddp, RetainedBuffersStayUntilTheNextBackwardPass_DDP_08) {
+  WholeNumbers net;
+  auto ddp = DistributedDataParallel(net, Options().retain_allreduce_buffers(true));
+  ddp(part_of_batch(0)).sum().backward();
+  const Tensor first = ddp.allreduce_buffers().at(0);
+  EXPECT_FALSE(ddp->parameters().empty());
+  const Tensor loss = ddp(part_of_batch(1)).sum();
+  ASSERT_EQ(ddp.allreduce_buffers().size(), 1u);
+  EXPECT_TRUE(ddp.allreduce_buffers()[0].is_same(first));
+  for (const Tensor& param : net->parameters()) EXPECT_TRUE(param.grad().is_alias_of(first));
+  net->zero_grad();
+  loss.register_hook([&](const Tensor&) -> void { EXPECT_EQ(ddp.allreduce_buffers().size(), 1u); });
+  loss.backward();
+  ASSERT_EQ(ddp.allreduce_buffers().size(), 1u);
+  EXPECT_FALSE(ddp.allreduce_buffers()[0].is_alias_of(first));
+  expect_equal(gradients_of(*net), mean_of(joined_gradients(1)));
 }
 
 // Optimizer::zero_grad calls detach_ on gradients, which autograd's views refuse.

@@ -102,6 +102,24 @@ class Folder {
 
 void wait_for_all() { parallel::gather_strings(parallel::default_process_group(), "", "waiting for all ranks"); }
 
+void freeze_second(Layers& model, bool frozen) {
+  for (const at::Tensor& param : model->second->parameters()) param.set_requires_grad(!frozen);
+}
+
+// The masters and moments of a file, as an optimizer that stores them in float32 loads them.
+Tensors contents_of(const std::string& path, const char* level) {
+  Layers model;
+  auto adam = fused_adam(model);
+  auto [net, opt] = amp::initialize(model, adam, level, small_scale());
+  amp::load_checkpoint(path, net, opt);
+  Tensors contents;
+  for (const at::Tensor& master : amp::master_params(opt)) {
+    const auto& state = static_cast<const optimizers::FusedAdamParamState&>(*opt.state().at(master.unsafeGetTensorImpl()));
+    contents.insert(contents.end(), {master.detach(), state.exp_avg, state.exp_avg_sq});
+  }
+  return contents;
+}
+
 class Elastic : public ::testing::TestWithParam<Storage> {};
 
 TEST_P(Elastic, ResumesBitwiseAtAnyNumberOfRanks) {
@@ -165,11 +183,77 @@ TEST_P(Elastic, IsInterchangeableWithFusedAdams) {
   wait_for_all();
 }
 
+TEST_P(Elastic, KeepsTheStateOfParametersThatAreFrozenWhenItIsLoaded) {
+  const Folder folder;
+  const auto group = parallel::default_process_group();
+  Layers reference, first;
+  auto one = fused_adam(reference, GetParam());
+  auto [one_net, one_opt] = amp::initialize(reference, one, GetParam().level, small_scale());
+  train(one_net, one_opt, 0, 3);
+  if (rank() == 0) amp::save_checkpoint(folder.file("fused"), one_net, one_opt);
+  auto adam = sharded_adam(first, group, GetParam());
+  auto [first_net, first_opt] = amp::initialize(first, adam, GetParam().level, small_scale());
+  train(first_net, first_opt, 0, 3, group);
+  amp::save_checkpoint(folder.file("sharded"), first_net, first_opt);
+
+  Layers alone, model;
+  freeze_second(alone, true);
+  freeze_second(model, true);
+  auto alone_adam = fused_adam(alone, GetParam());
+  auto [alone_net, alone_opt] = amp::initialize(alone, alone_adam, GetParam().level, small_scale());
+  amp::load_checkpoint(folder.file("fused"), alone_net, alone_opt);
+  train(alone_net, alone_opt, 3, 5);
+  if (rank() == 0) amp::save_checkpoint(folder.file("fused later"), alone_net, alone_opt);
+  auto resumed = sharded_adam(model, group, GetParam());
+  auto [net, opt] = amp::initialize(model, resumed, GetParam().level, small_scale());
+  amp::load_checkpoint(folder.file("sharded"), net, opt);
+  train(net, opt, 3, 5, group);
+  amp::save_checkpoint(folder.file("sharded later"), net, opt);
+  EXPECT_TRUE(same_bytes(contents_of(folder.file("sharded later"), GetParam().level),
+                         contents_of(folder.file("fused later"), GetParam().level)));
+
+  freeze_second(alone, false);
+  freeze_second(model, false);
+  train(alone_net, alone_opt, 5, 7);
+  train(net, opt, 5, 7, group);
+  EXPECT_TRUE(same_bytes(net->parameters(), alone_net->parameters()));
+  wait_for_all();
+}
+
 INSTANTIATE_TEST_SUITE_P(DistributedFusedAdamCheckpoint, Elastic,
                          ::testing::Values(Storage{"O0"}, Storage{"O2"}, Storage{"O5"},
                                            Storage{"O5", MasterStorage::remainder16},
                                            Storage{"O5", MasterStorage::remainder8, MomentStorage::int8}),
                          [](const auto& test) { return test.param.name(); });
+
+TEST(DistributedFusedAdamCheckpoint, WeightsThatAreLoadedAloneReachTheShardedMasters) {
+  const Folder folder;
+  const auto group = parallel::default_process_group();
+  torch::manual_seed(5);
+  Layers trained;
+  if (rank() == 0) amp::save_safetensors(folder.file("weights"), trained);
+  wait_for_all();
+  for (const Storage storage : {Storage{"O5"}, Storage{"O5", MasterStorage::remainder16}}) {
+    for (const int steps : {0, 1}) {
+      Layers model;
+      auto adam = sharded_adam(model, group, storage);
+      auto [net, opt] = amp::initialize(model, adam, "O5", small_scale());
+      train(net, opt, 0, steps, group);
+      amp::load_safetensors(folder.file("weights"), net);
+      const std::string message = message_of(
+          [&, &n = net] { amp::save_safetensors(folder.file("x"), n, amp::SaveSafetensorsOptions().masters(true)); });
+      EXPECT_NE(message.find("was called for a sharded optimizer"), std::string::npos) << message;
+      amp::save_checkpoint(folder.file("sharded"), net, opt);
+
+      Layers last;
+      auto fused = fused_adam(last);
+      auto [last_net, last_opt] = amp::initialize(last, fused, "O5", small_scale());
+      amp::load_checkpoint(folder.file("sharded"), last_net, last_opt);
+      EXPECT_TRUE(same_bytes(amp::master_params(last_opt), trained->parameters())) << storage.name() << " " << steps;
+      wait_for_all();
+    }
+  }
+}
 
 TEST(DistributedFusedAdamCheckpoint, MakesMastersOfFloat32Weights) {
   const Folder folder;

@@ -348,7 +348,91 @@ TEST(DistributedFusedAdam, ResumesFromASavedState) {
   EXPECT_TRUE(same_bytes(params, resumed));
 }
 
+TEST(DistributedFusedAdam, ResumesWithFrozenParametersOfAnyShape) {
+  const Tensors params = make_params(at::kHalf), resumed = make_params(at::kHalf);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  backward(params, 0);
+  optimizer.step();
+  for (const at::Tensor& param : resumed) param.set_requires_grad(&param == &resumed[3]);
+  DistributedFusedAdam other(resumed, small_buckets());
+  load(other, from_rank_0(saved(optimizer)));
+  load(other, from_rank_0(saved(other)));
+  for (size_t i = 0; i < params.size(); ++i) {
+    resumed[i].detach().copy_(params[i].detach());
+    resumed[i].set_requires_grad(true);
+  }
+  for (int step = 1; step < 3; ++step) {
+    backward(params, step);
+    optimizer.step();
+    backward(resumed, step);
+    other.step();
+  }
+  EXPECT_TRUE(same_bytes(params, resumed));
+}
+
+TEST(DistributedFusedAdam, TheArchiveOfAnotherRankThanRank0IsAnError) {
+  const auto archive_of_rank_1 = [](const DistributedFusedAdam& optimizer) {
+    return parallel::gather_strings(parallel::default_process_group(), saved(optimizer), "sending archives").at(1);
+  };
+  const Tensors params = make_params(at::kFloat), others = make_params(at::kFloat);
+  DistributedFusedAdam optimizer(params, small_buckets()), other(others, small_buckets(0.5));
+  optimizers::FusedAdam fused(copies_of(params), of_one_process(0.5));
+  const std::string before = archive_of_rank_1(optimizer);
+  backward(params, 0);
+  optimizer.step();
+  const std::string after = archive_of_rank_1(optimizer);
+  for (optimizers::FusedAdam* each : {static_cast<optimizers::FusedAdam*>(&other), &fused}) {
+    const std::string message = message_of([&] { load(*each, after); });
+    EXPECT_NE(message.find("saved on rank 1 of a sharded optimizer"), std::string::npos) << message;
+    EXPECT_EQ(each->param_groups()[0].options().get_lr(), 0.5);
+    EXPECT_EQ(each->steps_taken(), 0);
+    load(*each, before);  // rank 0's archive has no states either
+    EXPECT_EQ(each->param_groups()[0].options().get_lr(), 0.01);
+  }
+}
+
 // ---- errors ----
+
+// The weights of ranks 0 and 1 would fill buckets of other sizes.
+TEST(DistributedFusedAdam, TrainingOtherParametersThanAnotherRankIsAnError) {
+  for (const bool overlaps : {true, false}) {
+    const Tensors params = make_params(at::kFloat);
+    DistributedFusedAdam optimizer(params, small_buckets().overlap_grad_sync(overlaps));
+    params[rank() == 1 ? 3 : 5].set_requires_grad(false);
+    const std::string message = message_of([&] {
+      backward(params, 0, [&](size_t i) { return params[i].requires_grad(); });
+      optimizer.step();
+    });
+    EXPECT_NE(message.find("rank 0: parameter 3, of shape [301]: trained"), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 1: parameter 3, of shape [301]: frozen"), std::string::npos) << message;
+  }
+}
+
+TEST(DistributedFusedAdam, UnfreezingOtherParametersThanAnotherRankIsAnError) {
+  const Tensors params = make_params(at::kFloat);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  const auto is_trained = [&](size_t i) { return params[i].requires_grad(); };
+  const auto train = [&](int step) {
+    backward(params, step, is_trained);
+    optimizer.step();
+  };
+  params[3].set_requires_grad(false);
+  for (int step = 0; step < 3; ++step) {
+    if (step == 1) {
+      params[3].set_requires_grad(rank() == 1);
+      const std::string message = message_of([&] { train(100); });
+      EXPECT_NE(message.find("rank 1: parameter 3, of shape [301]: unfrozen"), std::string::npos) << message;
+      optimizer.zero_grad();
+      params[3].set_requires_grad(true);
+    }
+    train(step);
+    Tensors sums = sums_of_grads(params, step);
+    if (step == 0) sums[3] = at::Tensor();
+    one.step(sums);
+    EXPECT_TRUE(same_bytes(params, one.params())) << "step " << step;
+  }
+}
 
 TEST(DistributedFusedAdam, RejectsUnsupportedUse) {
   const Tensors params = make_params(at::kFloat);

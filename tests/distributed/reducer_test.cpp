@@ -50,6 +50,23 @@ TEST(Flatten, RoundTrips_PAR_03) {
   const Tensor flat = apex_C::flatten(tensors);
   EXPECT_TRUE(flat.equal(torch::tensor({0, 1, 2, 3, 4, 5, 7})));
   expect_equal(apex_C::unflatten(flat, tensors), tensors);
+  const Tensor empty = torch::empty({0, 8}, torch::kLong);
+  EXPECT_EQ(apex_C::unflatten(flat, {tensors[0], empty, tensors[2]})[1].sizes(), empty.sizes());
+}
+
+TEST(Flatten, CopiesATensorThatIsAlone) {
+  const Tensor tensor = torch::ones({2, 3});
+  apex_C::flatten({tensor}).zero_();
+  EXPECT_TRUE(tensor.equal(torch::ones({2, 3})));
+  EXPECT_THROW(apex_C::flatten({tensor, tensor.to(torch::kLong)}), c10::Error);
+}
+
+// A queue that grows later.
+TEST(Flatten, ModelsMayHaveEmptyBuffers) {
+  WholeNumbers net;
+  net->register_buffer("queue", torch::zeros({0, 8}));
+  const DistributedDataParallel ddp(net);
+  EXPECT_EQ(net->named_buffers()["queue"].sizes(), torch::IntArrayRef({0, 8}));
 }
 
 }  // namespace

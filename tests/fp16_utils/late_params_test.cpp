@@ -1,4 +1,4 @@
-// FP16O-01: parameters that FP16_Optimizer rejects, and parameters added after its construction.
+// FP16O-01: parameters that FP16_Optimizer rejects, and parameters added or removed after its construction.
 #include <sstream>
 
 #include "tests/errors.h"
@@ -148,7 +148,75 @@ TEST(LateParam, ADuplicateIsNotSteppedTwice) {
   EXPECT_TRUE(holds(param, 0.75));
   add_group(sgd, param);
   EXPECT_THROW(optimizer.backward(loss_of(param, torch::ones({4}))), c10::ValueError);
+  EXPECT_THROW(optimizer.step(), c10::ValueError);
   EXPECT_TRUE(sgd.param_groups()[1].params()[0].is_same(param)) << "nothing was changed";
+  EXPECT_TRUE(holds(param, 0.75));
+}
+
+/// Two parameters, each in its own group.
+class RemovedParams : public ::testing::TestWithParam<torch::Dtype> {
+ protected:
+  RemovedParams() { add_group(sgd, removed); }
+  static FP16_OptimizerOptions options() { return quiet().static_loss_scale(kScale); }
+  Tensor loss() { return kept.to(torch::kFloat).sum() + removed.to(torch::kFloat).sum(); }
+  void write_removed(double value) { torch::nn::init::constant_(removed, value); }
+
+  Tensor kept = trained_ones(GetParam()), removed = trained_ones(GetParam());
+  torch::optim::SGD sgd = plain_sgd({kept});
+};
+INSTANTIATE_TEST_SUITE_P(Types, RemovedParams, ::testing::Values(torch::kHalf, torch::kBFloat16, torch::kFloat),
+                         [](const auto& test) { return std::string(c10::toString(test.param)); });
+
+TEST_P(RemovedParams, TrainInAnotherOptimizer) {
+  FP16_Optimizer first(sgd, options());
+  sgd.param_groups().pop_back();
+  auto other_sgd = plain_sgd({removed});
+  FP16_Optimizer second(other_sgd, options());
+  for (int i = 0; i < 2; ++i) {
+    first.zero_grad();
+    second.zero_grad();
+    second.backward(loss());
+    first.update_master_grads();
+    second.step();
+    first.step();
+  }
+  EXPECT_TRUE(holds(kept, 0.5)) << kept;
+  EXPECT_TRUE(holds(removed, 0.5)) << removed;
+}
+
+TEST_P(RemovedParams, AreNotWrittenByTheNextStep) {
+  FP16_Optimizer optimizer(sgd, options());
+  optimizer.backward(loss());
+  sgd.param_groups().pop_back();
+  write_removed(2);
+  optimizer.step();
+  EXPECT_TRUE(holds(kept, 0.75)) << kept;
+  EXPECT_TRUE(holds(removed, 2)) << removed;
+}
+
+TEST_P(RemovedParams, AreNotSaved) {
+  FP16_Optimizer optimizer(sgd, options());
+  sgd.param_groups().pop_back();
+  std::stringstream file;
+  torch::save(optimizer, file);
+  auto kept_sgd = plain_sgd({kept});
+  FP16_Optimizer loaded(kept_sgd, options());
+  EXPECT_NO_THROW(torch::load(loaded, file));
+}
+
+TEST_P(RemovedParams, ThatComeBackAreSteppedFromTheirValues) {
+  FP16_Optimizer optimizer(sgd, options());
+  const auto group = sgd.param_groups().back();
+  sgd.param_groups().pop_back();
+  optimizer.backward(loss());
+  optimizer.step();
+  write_removed(2);
+  sgd.param_groups().push_back(group);
+  optimizer.zero_grad();
+  optimizer.backward(loss());
+  optimizer.step();
+  EXPECT_TRUE(holds(kept, 0.5)) << kept;
+  EXPECT_TRUE(holds(removed, 1.75)) << removed;
 }
 
 TEST(ParamsWithGaps, In16BitsAreAnErrorAndChangeNothing) {

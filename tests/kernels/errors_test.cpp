@@ -22,6 +22,19 @@ TEST(Errors, NameListsOfDifferentLengths) {
                {"multi_tensor_axpby", "x has 1 tensors", "y has 0"});
 }
 
+TEST(Errors, RefuseToWriteATensorOfInferenceModeOutsideOfIt) {
+  at::Tensor out;
+  {
+    const c10::InferenceMode on;
+    out = at::zeros({4});
+  }
+  expect_error([&] { scale({at::ones({4})}, {out}); }, {"multi_tensor_scale", "out[0] was made in inference mode"});
+  EXPECT_TRUE(out.equal(at::zeros({4})));
+  const c10::InferenceMode on;
+  scale({at::ones({4})}, {out});
+  EXPECT_TRUE(out.equal(at::full({4}, 2)));
+}
+
 TEST(Errors, NameTensorsOfDifferentNumel) {
   expect_error(
       [] {

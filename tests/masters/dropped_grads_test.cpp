@@ -32,11 +32,12 @@ const std::vector<Drop>& drops() {
 
 class DroppedGrads : public AmpTest, public ::testing::WithParamInterface<MastersCase> {
  protected:
-  void start() {
+  void start(const opt_levels::LossScale& scale = 128.0) {
     torch::manual_seed(3);
     model = Mlp();
     auto original = make_sgd(*model, std::get<GradsIn>(GetParam()), kRate, kMomentum);
-    std::tie(net, opt) = amp::initialize(model, original, std::get<0>(GetParam()), quiet().loss_scale(128.0));
+    std::tie(net, opt) =
+        amp::initialize(model, original, std::get<0>(GetParam()), quiet().loss_scale(scale).max_loss_scale(128.0));
   }
   Tensor loss() { return net->forward(features()).square().sum(); }
   Tensor loss_of_fc1() { return net->fc1->forward(features().to(net->fc1->weight.scalar_type())).to(torch::kFloat).sum(); }
@@ -92,15 +93,18 @@ TEST_P(DroppedGrads, ZeroGradientsThatAreOnlyReadAreKept) {
   EXPECT_NE(bytes_of(*net->fc2), fc2);
 }
 
+// With a dynamic scale the check for overflow has found the norm of all gradients.
 TEST_P(DroppedGrads, AreNotPartOfTheClippedNorm) {
-  start();
-  block(loss());
-  net->fc2->zero_grad();
-  double squares = 0;
-  for (const Tensor& param : net->fc1->parameters())
-    squares += (param.grad().to(torch::kDouble) / 128).square().sum().item<double>();
-  // The norm of 35 values is summed in FP32: 36 roundings of 2^-24 at most, which the root halves, and a few more.
-  EXPECT_NEAR(amp::clip_grad_norm_(*opt, 1e9), std::sqrt(squares), 24 * 0x1p-24 * std::sqrt(squares));
+  for (const opt_levels::LossScale& scale : {opt_levels::LossScale(128.0), opt_levels::LossScale("dynamic")}) {
+    start(scale);
+    block(loss());
+    net->fc2->zero_grad();
+    double squares = 0;
+    for (const Tensor& param : net->fc1->parameters())
+      squares += (param.grad().to(torch::kDouble) / 128).square().sum().item<double>();
+    // The norm of 35 values is summed in FP32: 36 roundings of 2^-24 at most, which the root halves, and a few more.
+    EXPECT_NEAR(amp::clip_grad_norm_(*opt, 1e9), std::sqrt(squares), 24 * 0x1p-24 * std::sqrt(squares));
+  }
 }
 
 /// A gradient of zeros still applies momentum; an absent one does not.

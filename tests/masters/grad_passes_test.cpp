@@ -1,10 +1,35 @@
 // The states of gradients between passes and a step: every transition of the table, and the gradients after it.
 #include <apex_cpp/amp/masters/grad_passes.h>
+#include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
 
 namespace apex::test {
 namespace {
+
+// In the fused order gradients stay in 16 bits until the step.
+TEST(SumsOfPasses, OfFiniteGradientsThatOverflowSkipTheStep) {
+  for (const int blocks : {1, 2, 3}) {
+    torch::manual_seed(3);
+    Mlp model;
+    optimizers::FusedAdam adam(model->parameters(), optimizers::FusedAdamOptions(1e-3).materialize_master_grads(false));
+    auto [net, opt] = amp::initialize(model, adam, "O2", quiet().loss_scale("dynamic").max_loss_scale(128.0));
+    const auto before = bytes_of(*model);
+    for (int block = 0; block < blocks; ++block) {
+      auto scaled = amp::scale_loss(net->forward(features()).square().mean(), opt);
+      scaled.backward();
+      model->fc1->bias.mutable_grad()[0] = 40000;
+      scaled.finish();
+    }
+    opt.step();
+    const bool overflows = blocks > 1;
+    EXPECT_EQ(bytes_of(*model) == before, overflows) << blocks;
+    // The third block adds to Inf, which the second has reported.
+    EXPECT_EQ(amp::step_result(opt).skipped, overflows) << blocks;
+    EXPECT_EQ(amp::step_result(opt).loss_scale, overflows ? 64.0 : 128.0) << blocks;
+    amp::reset();
+  }
+}
 
 using amp::detail::GradPasses;
 using State = GradPasses::State;

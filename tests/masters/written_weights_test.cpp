@@ -184,6 +184,24 @@ TEST_P(WrittenWeights, WeightsRestoredInAnyWayLeaveNoTrace) {
   }
 }
 
+// As for an export in the middle of a training.
+TEST_P(WrittenWeights, ConvertedWeightsLeaveTheMastersAsTheyWere) {
+  train();
+  const auto masters = bytes_of(*opt);
+  const auto dtype = weight().scalar_type();
+  for (const auto to : {torch::kFloat, dtype}) {
+    weight().set_data(weight().detach().to(to));
+    amp::master_params(*opt);
+    EXPECT_EQ(bytes_of(*opt), masters) << to;
+  }
+  weight().set_data(weight().detach().to(torch::kFloat));
+  {
+    const torch::NoGradGuard no_grad;
+    weight().fill_(1.0 / 3);
+  }
+  EXPECT_TRUE((amp::master_params(*opt)[0] == 1.0f / 3).all().item<bool>());
+}
+
 TEST_P(WrittenWeights, PartlyRestoredWeightsKeepTheOtherElements) {
   const Tensor before = master();
   const auto own = replace(3);

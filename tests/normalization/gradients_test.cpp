@@ -30,6 +30,14 @@ TEST_P(NormMix, Norm05FromTheOutputMatchesFloat64) {
   }
 }
 
+TEST_P(NormMix, WithoutAWeightNothingIsRecoveredByTheEps) {
+  if (GetParam().affine) return;
+  Case c = random_case(GetParam(), 9, 65);
+  c.memory_efficient = true;
+  c.eps = 2;
+  expect_true_to(c, run(c));
+}
+
 TEST_P(NormMix, SumsOverManyRows) {
   const Case c = random_case(GetParam(), 5000, 24);
   expect_true_to(c, run(c));

@@ -171,5 +171,52 @@ TEST(WithoutMasters, TheOptionChangesNothing) {
   }
 }
 
+// Three steps. Only the first has a gradient of `idle`.
+template <class Opt, class Backward>
+std::vector<at::Tensor> train_with_idle_layer(const nn::Linear& used, const nn::Linear& idle, Opt& opt,
+                                              const Backward& backward) {
+  for (int step = 0; step < 3; ++step) {
+    opt.zero_grad();
+    const at::Tensor loss = used->weight.sum();
+    backward(step == 0 ? loss + idle->weight.sum() : loss);
+    opt.step();
+  }
+  return copies_of({used->weight, idle->weight});
+}
+
+// FOPT-01: momentum and weight decay go on with a gradient that zero_grad has zeroed, and stop with one that it has dropped.
+template <class Opt, class Options>
+void expect_zero_grad_of_the_class(const Options& options) {
+  nn::Linear bare_used = make_linear(1), bare_idle = make_linear(7);
+  Opt bare(std::vector<at::Tensor>{bare_used->weight, bare_idle->weight}, options);
+  const auto expected = train_with_idle_layer(bare_used, bare_idle, bare, [](const at::Tensor& loss) { loss.backward(); });
+  for (const std::string level : {"O0", "O1", "O4"}) {
+    nn::Linear used = make_linear(1), idle = make_linear(7);
+    Opt optimizer(std::vector<at::Tensor>{used->weight, idle->weight}, options);
+    auto [models, opt] = amp::initialize(std::tie(used, idle), optimizer, level, quiet());
+    const auto backward = [&opt = opt](const at::Tensor& loss) { amp::scale_loss(loss, opt).backward(); };
+    EXPECT_TRUE(same_bytes(train_with_idle_layer(used, idle, opt, backward), expected)) << level;
+    EXPECT_EQ(idle->weight.grad().defined(), bare_idle->weight.grad().defined()) << level;
+    opt.zero_grad(/*set_to_none=*/true);
+    EXPECT_FALSE(used->weight.grad().defined()) << level;
+  }
+}
+
+TEST(WithoutMasters, ZeroGradDoesWhatTheClassDoes) {
+  for (const bool drops : {false, true}) {
+    expect_zero_grad_of_the_class<FusedSGD>(FusedSGDOptions(0.1).momentum(0.9).weight_decay(0.1).set_grad_none(drops));
+    expect_zero_grad_of_the_class<FusedLARS>(FusedLARSOptions(0.1).momentum(0.9).weight_decay(0.1).set_grad_none(drops));
+  }
+}
+
+TEST(WithMasters, Opt06ZeroGradDropsGradientsWhateverTheClassDoes) {
+  nn::Linear net = make_linear(1);
+  FusedSGD optimizer(net->parameters(), FusedSGDOptions(0.1).set_grad_none(false));
+  auto [model, opt] = amp::initialize(net, optimizer, "O2", quiet());
+  amp::scale_loss(model->forward(values({3, 5}, 2)).square().mean(), opt).backward();
+  opt.zero_grad();
+  EXPECT_FALSE(net->weight.grad().defined());
+}
+
 }  // namespace
 }  // namespace test

@@ -346,6 +346,19 @@ TEST(MasterStorage, StochasticWithMasterWeightsIsAnError) {
 }
 
 // A master that no step updates would be saved again, and taken for new by the next optimizer.
+TEST(MasterStorage, LoadingDropsMastersOfLambThatItHasNoUseFor) {
+  const auto params = make_params(1, at::kHalf);
+  FusedMixedPrecisionLamb before(params, FusedMixedPrecisionLambOptions(0.1).reduced_precision_dtype(at::kHalf));
+  set_grads(params, 1);
+  before.step();
+  FusedMixedPrecisionLamb after(params, FusedMixedPrecisionLambOptions(0.1));
+  load(after, saved(before));
+  for (const at::Tensor& param : params) {
+    const auto& state = *after.state().at(param.unsafeGetTensorImpl());
+    EXPECT_FALSE(static_cast<const FusedMixedPrecisionLambParamState&>(state).master_param.defined());
+  }
+}
+
 TEST(MasterStorage, LoadingDropsMastersThatTheOptimizerHasNoUseFor) {
   const auto params = make_params(1, at::kBFloat16);
   FusedAdam before(params, FusedAdamOptions(0.1).capturable(true).master_weights(true));

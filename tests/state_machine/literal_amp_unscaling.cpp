@@ -80,6 +80,7 @@ void LiteralAmp::post_fused_order(Optimizer& optimizer, const ScalerState& scale
   const double incoming = scaler.scale;
   const double out = optimizer.scale_set_by_backward ? std::min(incoming, optimizer.most_recent_scale) : incoming;
   double fresh_norm = 0;  // squared
+  bool sums_overflow = false, stash_overflow = false;
   for (const auto* params : {&optimizer.halves, &optimizer.floats}) {
     for (int param : *params) {
       const Type type = type_of(param);
@@ -91,11 +92,15 @@ void LiteralAmp::post_fused_order(Optimizer& optimizer, const ScalerState& scale
         overflow_ |= !is_finite(grad.values);
         grad.values = stash.defined ? axpby(out / incoming, grad.values, of_stash, stash.values, type)
                                     : scaled(grad.values, out / incoming, type);
+        sums_overflow |= stash.defined && !is_finite(grad.values);
+        stash_overflow |= stash.defined && !is_finite(stash.values);
       } else if (stash.defined) {
         grad = {true, scaled(stash.values, of_stash, type)};
       }
     }
   }
+  // apex_cpp: finite gradients may have a sum that is not.
+  overflow_ |= sums_overflow && !stash_overflow;
   // apex_cpp: the check is the pass that finds the norm for clipping.
   if (incoming == out) overflow_ |= fresh_norm > double{std::numeric_limits<float>::max()};
   optimizer.most_recent_scale = out;

@@ -51,6 +51,14 @@ TEST_F(Watch, RecordsModuleOutputsAndTheirGradientsAtEveryLevel) {
   }
 }
 
+TEST_F(Watch, RecordsParametersOfTheModelItself) {
+  torch::nn::Linear root(4, 2);
+  auto net = amp::initialize(root, "O1", amp::InitializeOptions().verbosity(0));
+  const amp::watch watch;
+  net->forward(torch::randn({8, 4})).sum().backward();
+  EXPECT_EQ(seen(watch), (Lines{"model aten::addmm", "model aten::addmm gradient"}));
+}
+
 TEST_F(Watch, RecordsAreTheStatisticsOfTheTensors) {
   start("O0");
   const amp::watch watch;

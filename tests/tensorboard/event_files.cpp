@@ -1,4 +1,4 @@
-// Writes the event files that event_files_test.py reads. usage: event_files FOLDER
+// Writes the event files that event_files_test.py reads. usage: event_files FOLDER FOLDER
 #include <apex_cpp/tensorboard/summary_writer.h>
 
 #include <cmath>
@@ -29,6 +29,12 @@ void write_second_session(const std::string& folder) {
   writer.flush();
 }
 
+// Goes back to the first step.
+void write_new_beginning(const std::string& folder) {
+  apex::SummaryWriter(folder).add_scalar("curve", 1, 0);
+  apex::SummaryWriter(folder, 0).add_scalar("curve", 2, 0);
+}
+
 bool refuses_counts_without_limits(const std::string& folder) {
   apex::SummaryWriter writer(folder);
   try {
@@ -44,5 +50,6 @@ bool refuses_counts_without_limits(const std::string& folder) {
 int main(int, char** argv) {
   write_first_session(argv[1]);
   write_second_session(argv[1]);
+  write_new_beginning(argv[2]);
   return refuses_counts_without_limits(argv[1]) ? 0 : 1;
 }

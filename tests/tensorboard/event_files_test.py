@@ -56,7 +56,10 @@ def float32(value):
 def known_values_come_back():
     folder = FOLDER / "known"
     folder.mkdir()
-    subprocess.run([EVENT_FILES, folder], check=True)
+    again = FOLDER / "again"
+    again.mkdir()
+    subprocess.run([EVENT_FILES, folder, again], check=True)
+    expect("a curve that begins again", scalars(read(again), "curve"), [(0, 2.0)])
     board = read(folder)
     expect("tags", sorted(board.Tags()["scalars"]), ["curve", "late", "not finite"])
     first = [(step, float32(1 / (step + 1))) for step in range(7)]

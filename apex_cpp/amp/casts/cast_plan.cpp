@@ -218,6 +218,7 @@ CastPlan CallPolicies::plan(const ArgumentTypes& arguments) const {
 }
 
 CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const ArgumentTypes& arguments) {
+  if (!are_casts_on()) return {};
   const auto& thread = thread_casts();
   const RulesInForce in_force = rules_in_force(thread);
   const CastRules* const rules = in_force.rules;

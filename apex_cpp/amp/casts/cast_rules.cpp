@@ -56,6 +56,7 @@ at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, ui
   const std::lock_guard<std::mutex> lock(mutex_);
   entry.kept = kept_.has(weight);
   if (!entry.kept && forward == 0) return cast;
+  has_unkept_ |= !entry.kept;
   Entries& entries = entries_.at(weight);
   if (Entry* const earlier = in_dtype(&entries, dtype)) {
     *earlier = std::move(entry);
@@ -69,6 +70,21 @@ void WeightCache::clear() {
   WeakTensorMap<Entries> dropped;  // freed after the lock is released: freeing tensors may run other code
   const std::lock_guard<std::mutex> lock(mutex_);
   std::swap(dropped, entries_);
+}
+
+void WeightCache::end_forward() {
+  if (!at::GradMode::is_enabled()) return clear();
+  std::vector<Entries> dropped;  // freed after the lock is released, as in `clear`
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!std::exchange(has_unkept_, false)) return;
+  std::vector<at::Tensor> weights;
+  entries_.for_each([&](const at::Tensor& weight, const Entries& entries) {
+    if (std::any_of(entries.begin(), entries.end(), [](const Entry& entry) { return !entry.kept; })) weights.push_back(weight);
+  });
+  for (const at::Tensor& weight : weights) {
+    dropped.push_back(std::move(*entries_.find(weight)));
+    entries_.erase(weight);
+  }
 }
 
 size_t WeightCache::size() const {

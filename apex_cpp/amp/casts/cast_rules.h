@@ -86,9 +86,10 @@ bool& weight_cache_is_off();
 /// - in grad mode, so that an iteration shares its casts, and
 /// - for a weight that an amp optimizer trains: `step`, `zero_grad` and both ends of `scale_loss` clear the cache.
 /// A later forward pass of a handle that finds such an entry copies the weight's current values into it. So a handle always
-/// uses current weights, no matter who wrote them, and so does every model without an amp optimizer. One case remains: the
-/// original model's forward, called in grad mode, after a write through `data()` to weights of an amp optimizer that the same
-/// iteration has cast already. Call `amp::clear_cast_cache` there.
+/// begins with current weights, no matter who wrote them, and so does every model without an amp optimizer. Two cases remain: a
+/// forward that itself writes a weight through `data()` after it has used it, and the original model's forward, called in grad
+/// mode, after a write through `data()` to weights of an amp optimizer that the same iteration has cast already. Call
+/// `amp::clear_cast_cache` there.
 class WeightCache {
  public:
   /// Lets casts of `weight`, which an amp optimizer trains, outlive a forward pass.
@@ -97,6 +98,9 @@ class WeightCache {
   /// handle's forward pass on this thread, 0 for none.
   at::Tensor cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit);
   void clear();
+  /// At the end of a handle's forward pass: drops the casts that do not outlive it, or all without grad mode. A cast keeps its
+  /// weight alive, such as an input that requires grad.
+  void end_forward();
   /// Number of weights with casts.
   size_t size() const;
 
@@ -128,6 +132,7 @@ class WeightCache {
   at::Tensor find(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward);
 
   mutable std::mutex mutex_;
+  bool has_unkept_ = false;  // whether a cast was made that does not outlive the forward pass
   WeakTensorMap<Kept> kept_;
   WeakTensorMap<Entries> entries_;
 };

@@ -194,6 +194,7 @@ void register_boxed_kernel(const c10::OperatorName& name, const OperatorSlot& sl
 }
 
 void cast_as(const OperatorSlot& slot, std::initializer_list<at::Tensor*> tensors) {
+  if (!are_casts_on()) return;
   const CallPolicies policies(slot);
   if (!policies.any()) return;
   ArgumentTypes types;

@@ -125,6 +125,7 @@ SavedCasts::SavedCasts()
       optimizes_scripts_(torch::jit::getGraphExecutorOptimize()) {}
 
 void SavedCasts::restore() {
+  casts_.recorder = thread_casts().recorder;  // a trace may have begun or ended meanwhile
   thread_casts() = std::move(casts_);
   set_switches(included_, excluded_, optimizes_scripts_);
 }
@@ -163,7 +164,7 @@ ForwardScope::ForwardScope(const std::shared_ptr<CastRules>& rules) : first_node
 
 ForwardScope::~ForwardScope() {
   const auto rules = thread_casts().rules;
-  if (rules && !previous_.inside_forward() && !at::GradMode::is_enabled()) rules->cache().clear();
+  if (rules && !previous_.inside_forward()) rules->cache().end_forward();
   if (!previous_.inside_forward()) nodes_of_handles().add(first_node_);
   const bool goes_on = rules && previous_.none() && is_a_programs_thread() && !newest().empty();
   previous_.restore();
@@ -190,9 +191,11 @@ RulesInForce rules_in_force(const ThreadCasts& here) {
   return {rules, foreign || (in_forward && matches), foreign, here.disabled, in_forward};
 }
 
+bool are_casts_on() { return c10::impl::tls_is_dispatch_key_included(kCastKey); }
+
 std::shared_ptr<const CastRules> listed_casts_in_force() {
   const auto& here = thread_casts();
-  if (!c10::impl::tls_is_dispatch_key_included(kCastKey)) return nullptr;
+  if (!are_casts_on()) return nullptr;
   const RulesInForce in_force = rules_in_force(here);
   const CastRules* const rules = in_force.rules;
   if (!rules || in_force.only_mixes || in_force.disabled || rules->mode() != CastRules::Mode::casts) return nullptr;

@@ -117,6 +117,8 @@ struct RulesInForce {
 RulesInForce rules_in_force(const ThreadCasts& here);
 /// The rules if the calling thread casts by the lists of O1 and O4; null otherwise.
 std::shared_ptr<const CastRules> listed_casts_in_force();
+/// Whether this thread's operators go through the engine, which decides on each.
+bool are_casts_on();
 
 // Also a part that model handles include.
 

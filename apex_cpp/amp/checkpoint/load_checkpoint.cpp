@@ -44,7 +44,10 @@ class Loading {
 
   void check() {
     check_models();
-    if (parts_.optimizers.empty()) return;
+    if (parts_.optimizers.empty()) {
+      if (session_) session_->make_masters();
+      return;
+    }
     check_optimizers();
     for (const auto& scaler : content_.scalers) {
       LossScaler(LossScale(1.0)).restore(scaler.loss_scale, scaler.unskipped);

@@ -123,7 +123,13 @@ std::string difference(const ArchiveTree& here, const ArchiveTree& there, const 
   return "";
 }
 
-// Checks states that consist of tensors shaped like their parameters and of counters.
+// Whether a class has states of tensors that are shaped like their parameters, and of counters. A class of the program may
+// have any, such as sums over rows.
+bool has_param_shaped_states(const std::string& class_name) {
+  const auto is_of = [&](const std::string& name_space) { return class_name.rfind(name_space, 0) == 0; };
+  return (is_of("torch::optim::") && class_name != "torch::optim::LBFGS") || is_of("apex::optimizers::");
+}
+
 void check_state_shapes(const ArchiveTree& states, const OptimizerContent& content) {
   for (const auto& [position, state] : states.children) {
     const auto& param = content.params.at(std::stoul(position));
@@ -143,7 +149,7 @@ void check_states(const OptimizerContent& content) {
     TORCH_CHECK(number && item.first.size() < 10 && std::stoul(item.first) < content.params.size(),
                 "it has state of the parameter '", item.first, "', which the file does not list.");
   }
-  if (content.class_name != "torch::optim::LBFGS") check_state_shapes(*states, content);
+  if (has_param_shaped_states(content.class_name)) check_state_shapes(*states, content);
 }
 
 // ---- placing states ----

@@ -9,6 +9,7 @@
 #include <apex_cpp/torch_compat/private_members.h>
 #include "opt_levels/properties.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -104,6 +105,14 @@ std::shared_ptr<Session> session_with_masters(const Parts& parts) {
   return parts.session ? parts.session : current_session();
 }
 
+/// Errors: RuntimeError if a sharded optimizer trains the model.
+void check_masters_are_here(const Session& session, const NamedTensors& tensors) {
+  for (const auto& stash : stashes_of(session)) {
+    const auto is_trained = [&](const auto& item) { return stash->takes_grad_of(item.second); };
+    if (std::any_of(tensors.begin(), tensors.end(), is_trained)) stash->check_masters_are_here("save_safetensors");
+  }
+}
+
 void check_values(const std::string& path, const torch::nn::Module& model, const Values& values) {
   std::vector<ModelTensor> content;
   for (const auto& [name, value] : values) content.push_back({name, c10::toString(value.scalar_type()), value});
@@ -119,11 +128,13 @@ void check_values(const std::string& path, const torch::nn::Module& model, const
 void save_safetensors(const std::string& path, const SavedParts& parts, const SaveSafetensorsOptions& options) {
   const auto& model = one_model(parts);
   const auto session = options.masters() ? session_with_masters(parts) : nullptr;
+  const auto tensors = tensors_of(model);
+  if (session) check_masters_are_here(*session, tensors);
   TensorFile file;
   file.metadata = options.metadata();
   file.metadata.emplace("format", "pt");
   std::map<const at::TensorImpl*, std::string> first_names;
-  for (const auto& [name, tensor] : tensors_of(model)) {
+  for (const auto& [name, tensor] : tensors) {
     const auto [first, is_first] = first_names.emplace(tensor.unsafeGetTensorImpl(), name);
     if (!is_first && options.tied_once()) {
       file.metadata.emplace(name, first->second);
@@ -145,6 +156,7 @@ void load_safetensors(const std::string& path, const LoadedParts& parts) {
   add_tied_names(tensors, values);
   check_values(path, model, values);
   const auto session = session_with_masters(parts);
+  if (session) session->make_masters();
   for (const auto& [name, tensor] : tensors) {
     remove_internal_overlap(tensor);
     assign(tensor, values.at(name), session.get());

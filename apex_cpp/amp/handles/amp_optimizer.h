@@ -135,8 +135,13 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// frozen parameters keep their gradients (Apex: OPT-06). The model's own `zero_grad` does the same, and so does `zero_grad`
   /// through `torch::optim::Optimizer&`, which is not virtual, with one exception: it does not drop scaled gradients that wait
   /// in the model for another pass, as with `delay_unscale`, or with a fused optimizer and materialize_master_grads=false.
-  void zero_grad(bool set_to_none = true) {
+  void zero_grad(bool set_to_none) {
     if (!zero_grad_with_amp(set_to_none)) Opt::zero_grad(set_to_none);
+  }
+  /// The same without an argument. If the level has masters, it drops the gradients. Otherwise the class decides: torch's
+  /// classes drop them, and a fused optimizer does what its option set_grad_none says.
+  void zero_grad() {
+    if (!zero_grad_with_amp(/*set_to_none=*/true)) Opt::zero_grad();
   }
 
   /// Adds a group; its 16-bit parameters get masters. A scheduler that was built on the original optimizer also sets the rate

@@ -145,6 +145,7 @@ at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at:
   TORCH_CHECK(entry.sizes() == tensor.sizes(), "The checkpoint's entry for ", has_name ? session->name_of(tensor) : "a buffer",
               " has shape ", entry.sizes(), ", the model's has ", tensor.sizes(), ". It was saved from another model.");
   remove_internal_overlap(tensor);
+  if (session) session->make_masters();
   assign(tensor, entry, session.get());
   if (session) drop_obsolete_master_backups(*session);
   return tensor;
@@ -239,14 +240,21 @@ void ReplacedValues::keep(const Session& session) {
     written.push_back(value.written());
     if (written.back().defined()) value.check_shape(written.back());
   }
+  for (auto& value : values_) value.put_back();
+  session.make_masters();
   for (size_t i = 0; i < values_.size(); ++i) {
-    values_[i].put_back();
     if (!written[i].defined()) continue;
     remove_internal_overlap(values_[i].tensor());
     assign(values_[i].tensor(), written[i], &session);
   }
   values_.clear();
   drop_obsolete_master_backups(session);
+}
+
+void remember_clone(const torch::nn::Module& original, const torch::nn::Module& clone) {
+  for (const auto& [name, tensor] : tensors_of(original)) {
+    if (const auto session = session_that_cast(tensor)) return remember_casts(clone, session);
+  }
 }
 
 void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive,

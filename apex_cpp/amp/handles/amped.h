@@ -46,6 +46,8 @@ class ReplacedValues {
   std::vector<Replaced> values_;
 };
 
+/// Records the clone's weights as cast by amp if the original's are, so that saves and loads of its parts convert them, too.
+void remember_clone(const torch::nn::Module& original, const torch::nn::Module& clone);
 /// Runs `own_save`, which writes `module` into `archive`; then widens the 16-bit weights in the archive to float32 (MODEL-08).
 void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive,
                   const std::function<void()>& own_save);
@@ -161,6 +163,7 @@ class AmpedModule : public Impl, public CastsForward {
     if constexpr (std::is_copy_constructible_v<Amped<Impl>>) {
       auto amped = std::make_shared<Amped<Impl>>(PatchOf{}, copy);
       amped->set_amp_casts(this->amp_casts());
+      if (!device) remember_clone(*this, *amped);
       if (device) static_cast<AmpedModule&>(*amped).amp_replica_casts_ = casts_for_replicas();
       return amped;
     } else {
@@ -280,7 +283,8 @@ class ForwardOf<Impl, R, Arguments, count, std::index_sequence<I...>, std::enabl
 
 /// The user's module class `Impl` as amp runs it: the same parameters, buffers and children, a `forward` that casts, and FP32
 /// checkpoints. If `Impl` has one plain `forward`, the class has the same signature, so that `AnyModule`, `Sequential` and
-/// `ModuleHolder::operator()` accept it, and overrides a virtual `forward`. Otherwise `forward` is a template.
+/// `ModuleHolder::operator()` accept it, and overrides a virtual `forward` that is not const. Otherwise `forward` is a
+/// template.
 template <class Impl, class Signature>
 class Amped;
 

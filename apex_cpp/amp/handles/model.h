@@ -88,7 +88,9 @@ using HolderOf = std::conditional_t<kIsHolder<Net>, Net, std::shared_ptr<ModuleC
 /// operators but not its outputs, which stay 16-bit at O2, O3, O5 and O6.
 ///
 /// Values that `forward` writes to its arguments, by reference or in place, reach the caller in the dtype of the argument,
-/// differentiably. A new tensor in an argument gets the dtype of outputs. `torch::save` writes FP32. `torch::load` reads FP32
+/// differentiably. A new tensor in an argument gets the dtype of outputs. Where an FP32 argument is cast, a write that does not
+/// change its version counter stays in the cast: through `tensor.data()`, or by `torch::batch_norm` to running statistics that
+/// are arguments. `torch::save` writes FP32. `torch::load` reads FP32
 /// into the model's dtypes and into the masters. Overrides of `save` and `load` in the class run within these.
 ///
 /// A module held by a base class (`std::shared_ptr<Base>` to a Derived) is never copied: the handle forwards calls of `forward`

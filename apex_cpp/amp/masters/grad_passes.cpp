@@ -162,14 +162,8 @@ constexpr const char* kRemedies =
     "write gradients of your own into amp::master_params(optimizer)[i].mutable_grad(), in FP32; or drop the gradient with the "
     "model's zero_grad().";
 
-// A gradient with another dtype than its parameter is from before `initialize` cast the parameter, and is ignored (MW-06).
-bool was_changed_by_program(const TrainedParam& each) {
-  const at::Tensor& grad = each.param.grad();
-  return grad.defined() && grad.scalar_type() == each.param.scalar_type() && each.last_grads.model.was_changed(grad);
-}
-
 void check_unchanged(const TrainedParam& each, bool after_block, const char* caller, const Session& session) {
-  if (!was_changed_by_program(each)) return;
+  if (!each.last_grads.model.was_changed(each.param.grad())) return;
   TORCH_CHECK(after_block, caller, " found a gradient of ", session.name_of(each.param),
               " that no scale_loss block has unscaled. The step trains FP32 master weights and would ignore this gradient. ",
               kRemedies);

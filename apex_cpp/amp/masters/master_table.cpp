@@ -6,9 +6,7 @@
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/where.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -39,11 +37,6 @@ bool is_spare(const at::Tensor& grad, const at::Tensor& master) {
          grad.scalar_type() == at::kFloat && grad.sizes() == master.sizes() && grad.strides() == master.strides();
 }
 
-/// Elements of `exact` where `values` equals their rounded value; elements of `others` elsewhere.
-at::Tensor exact_where_rounded(const at::Tensor& values, const at::Tensor& exact, const at::Tensor& others) {
-  return at::where(values == exact.to(values.scalar_type()), exact, others);
-}
-
 }  // namespace
 
 // Replaces a backup that is obsolete: a load, or the program, has written to the master since.
@@ -51,10 +44,11 @@ void TrainedParam::update_master_from_edits(bool may_be_restored) {
   if (synced_weight.has_version_of(param)) return;
   const disable_casts casts_off;
   const at::Tensor values = param.detach(), exact = master.detach();
+  const auto rounded_to = is_low_precision(values.scalar_type()) ? values.scalar_type() : dtype;
   if (backup.is_obsolete(master)) backup.values = may_be_restored ? exact.clone() : at::Tensor();
   at::Tensor edits = values.to(at::kFloat);
-  if (backup.values.defined()) edits = exact_where_rounded(values, backup.values, edits);
-  exact.copy_(exact_where_rounded(values, exact, edits));
+  if (backup.values.defined()) edits = exact_where_rounded(values, backup.values, edits, rounded_to);
+  exact.copy_(exact_where_rounded(values, exact, edits, rounded_to));
   synced_weight = WeightRecord(param);
   backup.after_update = TensorVersion(master);
   if (!may_be_restored) drop_backup();
@@ -78,6 +72,7 @@ void TrainedParam::drop_master_grad() {
 TrainedParam& MasterTable::add(const at::Tensor& param, const at::Tensor& master) {
   TrainedParam& entry = entries_.emplace_back();
   entry.param = param;
+  entry.dtype = param.scalar_type();
   entry.master = master;
   if (entry.has_master()) entry.mark_synced();
   if (const GradSnapshot* grad = preexisting_grads_.find(param)) entry.last_grads.model = *grad;

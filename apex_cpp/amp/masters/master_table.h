@@ -85,6 +85,7 @@ struct MasterBackup {
 /// State of the gradient: in the model, or in `earlier_grads` while a pass runs; `last_grads` records what amp has read.
 struct TrainedParam {
   at::Tensor param;            ///< the model's parameter
+  c10::ScalarType dtype;       ///< of `param` when it got its master; the program may convert it since
   at::Tensor master;           ///< FP32, replaces `param` in the optimizer's groups; undefined for a native parameter
   bool is_tied = false;        ///< `set_data` tied `param` to another parameter of this table; their masters share memory too
   EarlierGrads earlier_grads;  ///< gradients removed from the model while a pass runs

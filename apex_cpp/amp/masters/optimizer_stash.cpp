@@ -63,6 +63,10 @@ void OptimizerStash::mark_grads_as_preexisting(const std::vector<at::Tensor>& pa
   for (const at::Tensor& param : params) table_.mark_grad_as_preexisting(param);
 }
 
+void OptimizerStash::make_masters() {
+  if (handle() && !inside_backward()) adopt_new_params();
+}
+
 at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
   TrainedParam* entry = table_.find(param);
   if (!entry || !entry->has_master()) return {};
@@ -76,8 +80,11 @@ at::Tensor OptimizerStash::kept_master_of(const at::Tensor& param) const {
 }
 
 bool OptimizerStash::load_kept_master(const at::Tensor& param, const at::Tensor& value) {
-  auto* fused = table_.find(param) ? dynamic_cast<StepsMasters*>(handle()) : nullptr;
-  return fused && fused->load_kept_master(param, value);
+  if (!table_.find(param)) return false;
+  auto* fused = dynamic_cast<StepsMasters*>(handle());
+  if (fused && fused->load_kept_master(param, value)) return true;
+  if (sharded()) sharded()->load_master(param, value);
+  return sharded() != nullptr;
 }
 
 void OptimizerStash::update_masters_from_edits(bool may_be_restored) const {

@@ -46,6 +46,7 @@ class OptimizerStash : public MasterProvider {
   void check_new_group(const std::vector<at::Tensor>& params) const { master_init_.check_new_group(params); }
   /// Marks the current gradients of `params` as pre-existing; the next unscale ignores them.
   void mark_grads_as_preexisting(const std::vector<at::Tensor>& params);
+  void make_masters() override;
   at::Tensor master_of(const at::Tensor& param) const override;
   at::Tensor kept_master_of(const at::Tensor& param) const override;
   bool load_kept_master(const at::Tensor& param, const at::Tensor& value) override;

@@ -68,10 +68,12 @@ void FusedUnscale::exit(LossScaler& scaler) {
   // Clipping applies only to gradients that existed when the program clipped, so it goes into the stashed gradients here.
   const double of_stashed = clip_ * out / scale_;
   scaler.axpby(grads.again, grads.stashed, grads.again, out / incoming, of_stashed);
+  scaler.check_sums(grads.again, grads.stashed);
   scale_all(grads.older, of_stashed);  // BWD-31
   clip_ = 1.0;
   scale_ = out;
   pending_ = true;
+  num_params_ = table_.all().size();
   for (TrainedParam* each : table_.all()) each->last_grads.model = GradSnapshot(each->param.grad());
 }
 
@@ -80,7 +82,18 @@ void FusedUnscale::abandon() {
     each->param.mutable_grad() = std::exchange(each->earlier_grads.finished, at::Tensor());
 }
 
+// Whether the program has dropped or written a gradient, or taken a parameter out, since the pass.
+bool FusedUnscale::were_grads_changed() const {
+  const auto params = table_.all();
+  return params.size() != num_params_ || std::any_of(params.begin(), params.end(), [](const TrainedParam* each) {
+           const at::Tensor& grad = each->param.grad();
+           const GradSnapshot& last = each->last_grads.model;
+           return last.defined() != grad.defined() || (grad.defined() && !last.matches(grad));
+         });
+}
+
 double FusedUnscale::grad_norm() {
+  if (were_grads_changed()) norm_.reset();
   if (!norm_.defined()) {
     std::vector<at::Tensor> grads;
     for (const TrainedParam* each : table_.all()) {

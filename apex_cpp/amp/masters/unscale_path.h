@@ -68,12 +68,14 @@ class FusedUnscale final : public UnscalePath {
   void reset();
 
  private:
+  bool were_grads_changed() const;
   double grad_norm();
 
-  double scale_ = 1.0;    // of the gradients in the model (Apex: most_recent_scale)
-  double clip_ = 1.0;     // clipping factor that the step applies
-  bool pending_ = false;  // Apex: scale_set_by_backward
-  at::Tensor norm_;       // of all gradients before clipping: float32, one element; undefined if not yet computed
+  size_t num_params_ = 0;  // in the table at the end of the pass
+  double scale_ = 1.0;     // of the gradients in the model (Apex: most_recent_scale)
+  double clip_ = 1.0;      // clipping factor that the step applies
+  bool pending_ = false;   // Apex: scale_set_by_backward
+  at::Tensor norm_;        // of all gradients before clipping: float32, one element; undefined if not yet computed
 };
 
 /// Apex's path (BWD-*): the end of every pass unscales gradients and checks them for overflow. Gradients of model params are

@@ -113,12 +113,15 @@ class ForwardingOptions final : public Options, public OriginalOptions {
   ForwardingOptions& operator=(const ForwardingOptions&) = delete;
   ~ForwardingOptions() override { tie_->remove(this); }
 
-  double get_lr() const override { return tie_->handle ? tie_->target(group_).get_lr() : Options::get_lr(); }
+  double get_lr() const override {
+    const auto* in_use = tie_->find(group_);
+    return in_use ? in_use->get_lr() : Options::get_lr();
+  }
 
   void set_lr(const double lr) override {
     Options::set_lr(lr);
     seen_.set_lr(lr);
-    if (tie_->handle) tie_->target(group_).set_lr(lr);
+    if (auto* in_use = tie_->find(group_)) in_use->set_lr(lr);
   }
 
   using Options::serialize;

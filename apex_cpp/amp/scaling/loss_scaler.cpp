@@ -6,6 +6,7 @@
 #include "kernels/multi_tensor.h"
 
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -120,6 +121,15 @@ void LossScaler::find_nonfinite(at::TensorList tensors) {
 // The kernels check the values they read. Products of finite values can overflow only if factor > 1 (a loss scale below 1).
 void LossScaler::check_products(at::TensorList products, double factor) {
   if (factor > 1) find_nonfinite(products);
+}
+
+void LossScaler::check_sums(at::TensorList sums, at::TensorList earlier) {
+  if (sums.empty() || !checks_overflow_) return;
+  const at::Tensor& found = found_inf(sums);
+  const at::Tensor in_sums = at::zeros_like(found), in_earlier = at::zeros_like(found);
+  kernels::multi_tensor_check_finite(in_sums, sums);
+  kernels::multi_tensor_check_finite(in_earlier, earlier);
+  found_inf_.add_(in_sums.gt(in_earlier));  // each is 0 or 1
 }
 
 at::Tensor LossScaler::check(at::TensorList grads) {

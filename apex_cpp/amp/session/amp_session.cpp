@@ -52,6 +52,13 @@ void Session::clear_cast_cache() const {
   if (cast_rules) cast_rules->cache().clear();
 }
 
+void Session::make_masters() const {
+  if (!has_masters()) return;
+  for (const auto& weak : optimizers) {
+    if (const auto optimizer = weak.lock()) optimizer->make_masters();
+  }
+}
+
 at::Tensor Session::master_of(const at::Tensor& parameter) const {
   for (const auto& weak : optimizers) {
     if (const auto optimizer = weak.lock()) {

@@ -3,9 +3,11 @@
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/torch_compat/private_members.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
@@ -95,6 +97,11 @@ uint64_t ValueFingerprint::hash_of(const at::Tensor& tensor) {
     hash = (hash ^ value) * 0x100000001b3;
   }
   return hash;
+}
+
+at::Tensor exact_where_rounded(const at::Tensor& values, const at::Tensor& exact, const at::Tensor& others,
+                               at::ScalarType dtype) {
+  return at::where(values == exact.to(dtype), exact, others);
 }
 
 }  // namespace apex::amp::detail

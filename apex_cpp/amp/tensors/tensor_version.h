@@ -86,6 +86,11 @@ class ValueFingerprint {
   uint64_t hash_ = 0;
 };
 
+/// Elements of `exact` where `values` equals their value rounded to `dtype`; elements of `others` elsewhere. With `values` of
+/// weights and their masters, the masters keep FP32 precision where the program has not written to the weights.
+at::Tensor exact_where_rounded(const at::Tensor& values, const at::Tensor& exact, const at::Tensor& others,
+                               at::ScalarType dtype);
+
 /// Removes `item` from the linked list that starts at `top` and is linked by `outer`; no-op if absent.
 template <class T>
 void unlink(T*& top, const T* item, T* T::*outer) {

@@ -63,7 +63,9 @@ kernels::StepTensors step_tensors(const char* op, c10::Device device, const at::
   tensors.lr = lr;
   tensors.grad_scale = inv_scale;
   // A copy for the kernel to advance: Apex's callers advance `step` themselves.
-  if (bias_correction) tensors.step = step.detach().sub(1);
+  if (!bias_correction) return tensors;
+  TORCH_CHECK_VALUE(!step.is_cpu() || step.item<int>() >= 1, op, ": step is ", step.item<int>(), ". Steps are counted from 1.");
+  tensors.step = step.detach().sub(1);
   return tensors;
 }
 

@@ -90,7 +90,8 @@ struct NormBackward : torch::autograd::Function<NormBackward> {
   static variable_list forward(AutogradContext*, const at::Tensor& grad_output, const at::Tensor& input_or_output,
                                const Optional& weight, const Optional& bias, const std::array<at::Tensor, 2>& statistics,
                                const NormCall& call, at::ScalarType input_dtype, const std::array<bool, 3>& needs) {
-    const kernels::NormSaved saved{input_or_output, statistics[0], statistics[1], call.memory_efficient, call.eps};
+    const double eps = weight ? call.eps : 0;  // without a weight there is nothing to keep away from 0
+    const kernels::NormSaved saved{input_or_output, statistics[0], statistics[1], call.memory_efficient, eps};
     const kernels::NormAffine affine{weight.value_or(at::Tensor()), bias.value_or(at::Tensor())};
     const auto grads =
         kernels::norm_backward(call.kind, call.shape, grad_output.contiguous(), saved, affine, input_dtype, needs);

@@ -110,10 +110,28 @@ class ReadOptimizer final : public torch::optim::Optimizer {
   torch::Tensor step(LossClosure) override { return {}; }
 };
 
-/// Reads options and states from an archive. Errors: RuntimeError if another class saved it, or an optimizer with other groups.
+/// In the archive of an optimizer that leaves its states to rank 0's archive: the rank that wrote it.
+constexpr const char* kWithoutStatesKey = "without_states_on_rank";
+
+inline void mark_without_states(torch::serialize::OutputArchive& archive, int64_t rank) {
+  archive.write(kWithoutStatesKey, c10::IValue(rank));
+}
+
+inline void check_has_states(torch::serialize::InputArchive& archive) {
+  c10::IValue rank;
+  const bool is_marked = archive.try_read(kWithoutStatesKey, rank);
+  TORCH_CHECK(
+      !is_marked, "This archive was saved on rank ", rank.toInt(),
+      " of a sharded optimizer, and has no states: rank 0's archive has those of all ranks. Load the archive of rank 0 on "
+      "every rank.");
+}
+
+/// Reads options and states from an archive. Errors: RuntimeError if another class saved it, an optimizer with other groups, or
+/// a rank whose states are in another archive.
 template <class State, class Options>
 ReadOptimizer read_as_saved(torch::serialize::InputArchive& archive,
                             const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  check_has_states(archive);
   ReadOptimizer read;
   for (const auto& group : groups) read.param_groups().emplace_back(group.params(), std::make_unique<Options>(0));
   torch::optim::serialize<State, Options>(archive, read);

@@ -21,6 +21,12 @@ std::vector<int64_t> dense_strides_of(const at::Tensor& param) {
   return like.strides().vec();
 }
 
+uint64_t hash_of_names(const std::vector<NamedTensor>& params) {
+  std::string names;
+  for (const auto& each : params) names += each.name + '\n';
+  return std::hash<std::string>()(names);
+}
+
 /// Shows a range in profiles during its lifetime.
 class ProfiledRange {
  public:
@@ -58,7 +64,7 @@ void Bucket::allocate() {
   const int ranks = group_->getSize();
   wire_ = at::empty({numel_ + BucketTail::numel(params_.size(), ranks)}, on_wire);
   wire_views_ = views_of(wire_);
-  tail_.place(wire_, params_.size(), ranks, arithmetic_.may_lack);
+  tail_.place(wire_, params_.size(), group_, hash_of_names(params_), arithmetic_.may_lack);
   found_nonfinite_ = at::zeros({1}, options.dtype(at::kInt));
   if (!arithmetic_.keeps_views) return;
   const bool same = on_wire.dtype() == options.dtype();
@@ -110,7 +116,7 @@ void Bucket::launch(int pass) {
   separate_grads();
   if (!wire_.defined() || (arithmetic_.keeps_views && !grads_are_views())) allocate();
   flatten();
-  tail_.say(group_->getRank(), pass, is_here_, found_nonfinite_);
+  tail_.say(pass, is_here_, found_nonfinite_);
   std::vector<at::Tensor> reduced{wire_};
   work_ = group_->allreduce(reduced);
 }
@@ -175,32 +181,41 @@ void Bucket::abandon() {
 
 namespace {
 
-// The terms of a rank's element.
+// The terms of a rank's first element.
 constexpr int kNonfinite = 1, kLacks = 2, kPass = 4;
 // Passes are counted modulo this, so that a rank's element is below 256 and exact in bfloat16.
 constexpr int kPasses = 64;
 
+// Byte `i` of a hash.
+float byte_of(uint64_t hash, int i) { return static_cast<float>((hash >> (8 * i)) & 255); }
+
 }  // namespace
 
-void BucketTail::place(const at::Tensor& memory, size_t params, int ranks, bool counts_present) {
-  memory_ = memory.slice(0, memory.numel() - numel(params, ranks));
+void BucketTail::place(const at::Tensor& memory, size_t params, const ProcessGroup& group, uint64_t names,
+                       bool counts_present) {
+  memory_ = memory.slice(0, memory.numel() - numel(params, group->getSize()));
   params_ = params;
+  names_ = names;
   counts_present_ = counts_present;
+  const int64_t own = static_cast<int64_t>(params) + kPerRank * group->getRank();
+  own_ = memory_.select(0, own);
+  const at::Tensor blank = at::zeros(memory_.sizes(), at::kFloat);
+  if (counts_present) blank.slice(0, 0, static_cast<int64_t>(params)).fill_(1);
+  for (int i = 0; i < kNameBytes; ++i) blank.select(0, own + 1 + i).fill_(byte_of(names, i));
+  blank_ = blank.to(memory_.options());
 }
 
-void BucketTail::say(int rank, int pass, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite) {
+void BucketTail::say(int pass, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite) {
   pass_ = pass % kPasses;
-  memory_.fill_(0);
-  if (counts_present_) memory_.slice(0, 0, static_cast<int64_t>(params_)).fill_(1);
-  const at::Tensor own = memory_.select(0, static_cast<int64_t>(params_) + rank);
-  own.copy_(found_nonfinite.select(0, 0), /*non_blocking=*/true);
+  memory_.copy_(blank_);
+  own_.copy_(found_nonfinite.select(0, 0), /*non_blocking=*/true);
   bool lacks = false;
   for (size_t i = 0; i < is_here.size(); ++i) {
     if (is_here[i]) continue;
     memory_.select(0, static_cast<int64_t>(i)).fill_(counts_present_ ? 0 : 1);
     lacks = true;
   }
-  own.add_(kPass * pass_ + (lacks ? kLacks : 0));
+  own_.add_(kPass * pass_ + (lacks ? kLacks : 0));
 }
 
 void BucketTail::fetch() {
@@ -224,26 +239,36 @@ std::vector<bool> BucketTail::counted() const {
   return counted;
 }
 
-std::vector<int> BucketTail::ranks_that(const std::function<bool(int)>& says) const {
+std::vector<int> BucketTail::ranks_that(const std::function<bool(const float*)>& says) const {
   const auto all = values();
   std::vector<int> ranks;
-  for (size_t i = params_; i < all.size(); ++i) {
-    if (says(static_cast<int>(all[i]))) ranks.push_back(static_cast<int>(i - params_));
+  for (size_t i = params_, rank = 0; i < all.size(); i += kPerRank, ++rank) {
+    if (says(&all[i])) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }
 
 std::vector<int> BucketTail::ranks_in_another_pass() const {
   if (!host_.defined()) return {};
-  return ranks_that([this](int own) { return own / kPass != pass_; });
+  return ranks_that([this](const float* own) { return static_cast<int>(*own) / kPass != pass_; });
+}
+
+std::vector<int> BucketTail::ranks_with_other_params() const {
+  if (!host_.defined()) return {};
+  return ranks_that([this](const float* own) {
+    for (int i = 0; i < kNameBytes; ++i) {
+      if (own[1 + i] != byte_of(names_, i)) return true;
+    }
+    return false;
+  });
 }
 
 std::vector<int> BucketTail::ranks_that_lack() const {
-  return ranks_that([](int own) { return (own & kLacks) != 0; });
+  return ranks_that([](const float* own) { return (static_cast<int>(*own) & kLacks) != 0; });
 }
 
 std::vector<int> BucketTail::ranks_with_nonfinite() const {
-  return ranks_that([](int own) { return (own & kNonfinite) != 0; });
+  return ranks_that([](const float* own) { return (static_cast<int>(*own) & kNonfinite) != 0; });
 }
 
 }  // namespace apex::parallel::detail

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -15,18 +16,19 @@
 namespace apex::parallel::detail {
 
 /// Elements after a bucket's gradients, by which ranks exchange facts about the gradients in the same reduction: one element
-/// per parameter, and one per rank. The values are small integers, exact in every dtype.
+/// per parameter, and a few per rank, which come last. The values are integers below 256, exact in every dtype.
 class BucketTail {
  public:
-  static int64_t numel(size_t params, int ranks) { return static_cast<int64_t>(params) + ranks; }
+  static int64_t numel(size_t params, int ranks) { return static_cast<int64_t>(params) + kPerRank * ranks; }
 
-  /// `memory`: the last elements of the reduced memory. `counts_present`: a parameter's element counts the ranks that have its
-  /// gradient, otherwise the ranks that lack it. Only the difference between zero and nonzero matters.
-  void place(const at::Tensor& memory, size_t params, int ranks, bool counts_present);
+  /// `memory`: the last elements of the reduced memory. `names`: a hash of the names of the bucket's parameters.
+  /// `counts_present`: a parameter's element counts the ranks that have its gradient, otherwise the ranks that lack it. Only
+  /// the difference between zero and nonzero matters.
+  void place(const at::Tensor& memory, size_t params, const ProcessGroup& group, uint64_t names, bool counts_present);
 
-  /// Writes the facts of rank `rank`: the number of its backward pass, which gradients it has, and whether one contains Inf or
+  /// Writes the facts of this rank: the number of its backward pass, which gradients it has, and whether one contains Inf or
   /// NaN (`found_nonfinite`, one element on the device). No synchronization.
-  void say(int rank, int pass, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite);
+  void say(int pass, const std::vector<bool>& is_here, const at::Tensor& found_nonfinite);
 
   /// After the reduction: starts to copy the elements to the host. The functions below wait for the copy.
   void fetch();
@@ -34,16 +36,25 @@ class BucketTail {
   std::vector<bool> counted() const;
   /// The ranks that are in another backward pass than this rank.
   std::vector<int> ranks_in_another_pass() const;
+  /// The ranks whose bucket has other parameters than this rank's.
+  std::vector<int> ranks_with_other_params() const;
   std::vector<int> ranks_that_lack() const;
   std::vector<int> ranks_with_nonfinite() const;
 
  private:
   std::vector<float> values() const;
-  std::vector<int> ranks_that(const std::function<bool(int)>& says) const;
+  /// `says` gets the rank's elements.
+  std::vector<int> ranks_that(const std::function<bool(const float*)>& says) const;
+
+  // A rank's first element has its other facts; the rest is the hash of the names, one byte per element.
+  static constexpr int kNameBytes = 4, kPerRank = 1 + kNameBytes;
 
   at::Tensor memory_, host_;
+  at::Tensor blank_;                    // what is the same in every pass
+  at::Tensor own_;                      // this rank's first element in memory_
   std::optional<c10::Event> is_there_;  // set while a copy from a GPU to host_ is in progress
   size_t params_ = 0;
+  uint64_t names_ = 0;
   int pass_ = 0;
   bool counts_present_ = false;
 };

@@ -33,7 +33,8 @@ struct DistributedDataParallelOptions {
   /// These groups; by default they are made. As many as `num_allreduce_streams`, at least two, with the same ranks in the same
   /// order.
   TORCH_ARG(std::vector<ProcessGroup>, allreduce_communicators);
-  /// Divide sums by the number of ranks.
+  /// Divide sums by the number of ranks. If it is false and a step has several backward passes, keep all but the last within
+  /// `no_sync`: without amp and at O0, O3 and O4, as in Apex, a pass sums again what earlier passes have summed.
   TORCH_ARG(bool, gradient_average) = true;
   /// Gradients are divided by this before the sum, to keep 16-bit sums in range. With `gradient_average` the rest of the
   /// division follows after the sum.

@@ -57,6 +57,7 @@ std::shared_ptr<DdpEngine> DdpEngine::attach(const torch::nn::Module& module, co
     tensors.insert(tensors.end(), buffers.begin(), buffers.end());
   }
   flat_dist_call(tensors, broadcast_from(0, group, what));
+  flat_dist_call(engine->state_.masters(), broadcast_from(0, group, "broadcasting rank 0's master weights"));
   amp::detail::set_grad_sync(tensors_of(engine->state_.params), engine);
   engine->follow_trained_params();
   return engine;
@@ -180,6 +181,7 @@ void DdpEngine::begin_pass(int graph_task) {
       !filled_,
       "DistributedDataParallel: a backward pass would fill retained allreduce buffers that are filled already. Call the "
       "forward pass of the DistributedDataParallel before each backward pass.");
+  retained_.clear();
   follow_trained_params();
   graph_task_ = graph_task;
   ++pass_;
@@ -200,11 +202,18 @@ void DdpEngine::launch_complete() {
 void DdpEngine::end_pass() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (graph_task_ == kNoPass) return;
-  if (buckets_.empty() || options_.delay_allreduce()) take_grads_at_end();
+  if (buckets_.empty() || options_.delay_allreduce()) {
+    take_grads_at_end();
+  } else if (is_unreduced()) {
+    take_unreduced_grads();
+  }
   reduce_rest();
   graph_task_ = kNoPass;
   set_unreduced(false);
   filled_ = options_.retain_allreduce_buffers();
+  for (const auto& bucket : buckets_) {
+    if (filled_) retained_.push_back(bucket.kept());
+  }
   check_is_due_ = !can_check_at_once();
   if (!check_is_due_) check_last_pass();
 }
@@ -217,8 +226,16 @@ void DdpEngine::check_amp_once() {
   state_.session.reset();
 }
 
+// Ranks that train different parameters would have different buckets.
+void DdpEngine::check_same_trained() const {
+  std::ostringstream text;
+  for (const size_t index : trained_) text << state_.params[index].name << "\n";
+  expect_same(groups_.front(), text.str(), "The parameters that DistributedDataParallel trains");
+}
+
 // Reads the gradients, not the hooks' records: an unfrozen parameter may have got its gradient before its hook was installed.
 void DdpEngine::take_grads_at_end() {
+  if (buckets_.empty() || !amp_is_checked_) check_same_trained();
   check_amp_once();
   if (buckets_.empty()) make_buckets(plan_after_arrival());
   for (const size_t index : trained_) {
@@ -226,17 +243,21 @@ void DdpEngine::take_grads_at_end() {
   }
 }
 
+// Passes within no_sync may have used parameters that this pass does not use. Buckets of such parameters are not launched yet.
+void DdpEngine::take_unreduced_grads() {
+  for (const size_t index : trained_) {
+    if (has_arrived_[index] || !state_.params[index].tensor.grad().defined()) continue;
+    place_of_[index].bucket->arrive(place_of_[index].position);
+  }
+}
+
 // Adds parameters without a gradient at the end, so that all ranks plan for the same parameters.
 BucketPlan DdpEngine::plan_after_arrival() const {
-  std::ostringstream text;
-  for (const size_t index : trained_) text << state_.params[index].name << "\n";
-  const auto& group = groups_.front();
-  expect_same(group, text.str(), "The parameters that DistributedDataParallel trains");
   std::vector<size_t> order = arrival_;
   for (const size_t index : trained_) {
     if (!has_arrived_[index]) order.push_back(index);
   }
-  return agreed_plan(group, plan_by_arrival(state_.params, order, options_));
+  return agreed_plan(groups_.front(), plan_by_arrival(state_.params, order, options_));
 }
 
 void DdpEngine::reduce_rest() {
@@ -259,6 +280,7 @@ bool DdpEngine::can_check_at_once() const {
 
 void DdpEngine::check_last_pass() const {
   check_same_pass();
+  check_same_params();
   check_all_there();
 }
 
@@ -271,6 +293,21 @@ void DdpEngine::check_same_pass() const {
          amp::detail::ranks_text(ranks) +
              " sent gradients of a different pass. A rank whose backward pass throws must not continue alone: end the program, "
              "or leave the pass on all ranks.");
+  }
+}
+
+// With delay_allreduce each rank makes its buckets alone. Those of different parameters may have the same size, and the sum
+// over ranks would mix the parameters.
+void DdpEngine::check_same_params() const {
+  for (const auto& bucket : buckets_) {
+    const auto ranks = bucket.tail().ranks_with_other_params();
+    if (ranks.empty()) continue;
+    std::vector<std::string> names;
+    for (const auto& each : bucket.params()) names.push_back(each.name);
+    TORCH_CHECK(false, "DistributedDataParallel on rank ", groups_.front()->getRank(),
+                ": the backward pass summed the gradients of ", names_of(names), " with those of other parameters on ",
+                amp::detail::ranks_text(ranks),
+                ". Freeze and unfreeze the same parameters on every rank. Discard the gradients of this pass.");
   }
 }
 
@@ -299,11 +336,7 @@ void DdpEngine::check_all_there() const {
 
 std::vector<at::Tensor> DdpEngine::allreduce_buffers() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<at::Tensor> buffers;
-  for (const auto& bucket : buckets_) {
-    if (filled_) buffers.push_back(bucket.kept());
-  }
-  return buffers;
+  return retained_;
 }
 
 void DdpEngine::take_maximum(const at::Tensor& values) const {

@@ -33,7 +33,7 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   static std::shared_ptr<DdpEngine> attach(const torch::nn::Module& module, const DistributedDataParallelOptions& options);
   ~DdpEngine() override;
 
-  /// Begins a forward pass: retained buffers may be overwritten from now on.
+  /// Begins a forward pass: the next backward pass may fill the retained buffers.
   void begin_forward();
   /// While paused, gradients are not reduced. Calls nest.
   void pause() { ++paused_; }
@@ -62,12 +62,16 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   BucketPlan plan_after_arrival() const;
   void launch_complete();
   void check_amp_once();
+  void check_same_trained() const;
   void take_grads_at_end();
+  void take_unreduced_grads();
   void reduce_rest();
   void abandon_pass();
   void check_last_pass() const;
   /// Errors: c10::DistBackendError, on every rank, if one continued alone after a pass that threw.
   void check_same_pass() const;
+  /// Errors: RuntimeError, on every rank, if the buckets of ranks have different parameters.
+  void check_same_params() const;
   /// Errors: RuntimeError, on every rank, with the parameters that got no gradient and the ranks.
   void check_all_there() const;
   /// Whether to read the facts of the last reduction now: without waiting for a GPU, or because this rank lacks a gradient.
@@ -86,7 +90,8 @@ class DdpEngine : public amp::detail::GradSync, public std::enable_shared_from_t
   };
   std::vector<Place> place_of_;
   std::atomic<int> paused_{0};
-  std::atomic<bool> filled_{false};
+  std::vector<at::Tensor> retained_;  // the buffers of the last pass, until the next one begins
+  std::atomic<bool> filled_{false};   // they hold its gradients, and no forward pass has begun since
 
   // State of the current pass.
   static constexpr int kNoPass = -1;

@@ -109,6 +109,19 @@ ModuleState::ModuleState(const torch::nn::Module& module)
       buffers(each_once(module.named_buffers())),
       session(session_within(module)) {}
 
+// Where a rank has no master, a copy stands in for it: all ranks must take part with the same tensors.
+std::vector<at::Tensor> ModuleState::masters() const {
+  std::vector<at::Tensor> masters;
+  if (!session || !session->has_masters()) return masters;
+  session->make_masters();
+  for (const auto& [name, param] : params) {
+    if (!param.requires_grad() || !amp::detail::is_low_precision(param.scalar_type())) continue;
+    const at::Tensor master = session->master_of(param);
+    masters.push_back(master.defined() ? master.detach() : param.detach().to(at::kFloat));
+  }
+  return masters;
+}
+
 void ModuleState::check_same_on_all_ranks(const ProcessGroup& group, const std::string& what) const {
   std::ostringstream text;
   describe("parameter", params, text);

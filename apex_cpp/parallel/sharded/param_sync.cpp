@@ -68,11 +68,15 @@ void ParamSync::finish(const std::function<void(const at::Tensor&)>& written) {
 }
 
 at::Tensor gather_on_rank_0(ShardedGrads& sync, size_t index, const at::Tensor& part) {
+  if (sync.param(index).numel() == 0) {
+    return sync.rank() == 0 ? at::empty_like(sync.param(index), part.options()) : at::Tensor();
+  }
   const int ranks = sync.group()->getSize();
   std::vector<int64_t> sizes;
   for (int rank = 0; rank < ranks; ++rank) sizes.push_back(sync.part_of(index, rank).numel);
   const int64_t most = *std::max_element(sizes.begin(), sizes.end());
-  if (most == 0) return sync.rank() == 0 ? at::empty_like(sync.param(index), part.options()) : at::Tensor();
+  TORCH_CHECK(most > 0, "DistributedFusedAdam has a state of parameter ", index, ", of shape ", sync.param(index).sizes(),
+              ", which no rank has trained. Do not write into `state()`: load an archive.");
   const at::Tensor padded = at::zeros({most}, part.options());
   padded.narrow(0, 0, part.numel()).copy_(part);
   auto parts = all_gather(sync.group(), padded, "gathering the state of parameter " + std::to_string(index));

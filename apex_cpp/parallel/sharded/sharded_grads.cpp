@@ -113,10 +113,28 @@ std::string ShardedGrads::named(size_t index) const {
 }
 
 void ShardedGrads::lay_out_new_params() {
-  std::vector<ParamSpec> specs;
+  std::vector<size_t> trained;
   for (const auto i : c10::irange(params_.size())) {
+    if (is_new(params_[i])) trained.push_back(i);
+  }
+  lay_out_params(trained);
+}
+
+// Frozen parameters get buckets of their own, behind the others: a later bucket would wait for their gradients.
+void ShardedGrads::lay_out_once_trained(const std::vector<at::Tensor>& params) {
+  if (buckets_.empty()) lay_out_new_params();
+  std::vector<size_t> frozen;
+  for (const at::Tensor& param : params) {
+    const size_t index = index_of(param);
+    if (!params_[index].place) frozen.push_back(index);
+  }
+  lay_out_params(frozen);
+}
+
+void ShardedGrads::lay_out_params(const std::vector<size_t>& indices) {
+  std::vector<ParamSpec> specs;
+  for (const size_t i : indices) {
     const at::Tensor& param = params_[i].tensor;
-    if (params_[i].place || !param.requires_grad()) continue;
     const auto dtype = param.scalar_type();
     TORCH_CHECK(!amp::detail::grad_sync_of(param), "DistributedDataParallel averages the gradient of ", named(i),
                 ", which DistributedFusedAdam itself sums over the ranks. Use the model without DistributedDataParallel.");
@@ -128,6 +146,34 @@ void ShardedGrads::lay_out_new_params() {
     for (const Slot& slot : layout.slots) params_[slot.param].place = Place{buckets_.size(), slot};
     buckets_.emplace_back(std::move(layout));
   }
+}
+
+// Compares which parameters have a place, and which are about to get one. Drops the pass if ranks differ.
+void ShardedGrads::check_same_trained() {
+  std::ostringstream mine;
+  for (const auto i : c10::irange(params_.size())) {
+    const Param& each = params_[i];
+    mine << "parameter " << i << ", of shape " << each.tensor.sizes() << ": "
+         << (each.place     ? "trained"
+             : is_new(each) ? "unfrozen"
+                            : "frozen")
+         << '\n';
+  }
+  try {
+    expect_same(options_.group, mine.str(), "The parameters that a sharded optimizer trains");
+  } catch (...) {
+    forget_arrivals();
+    drop_pass();
+    throw;
+  }
+}
+
+// Before anything is sent. Ranks with other buckets would sum different parameters, or wait for each other. Buckets that are
+// added later are agreed on at the end of a pass.
+void ShardedGrads::agree_on_buckets() {
+  if (agreed_) return;
+  check_same_trained();
+  agreed_ = !buckets_.empty();
 }
 
 const std::vector<GradBucket>& ShardedGrads::buckets() {
@@ -170,6 +216,7 @@ std::string ShardedGrads::name_of(const GradBucket& bucket) const {
 void ShardedGrads::send(GradBucket& bucket) {
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
+  agree_on_buckets();
   if (sent_ >= kPipeline) receive(buckets_[sent_ - kPipeline]);
   at::Tensor pieces = packed(bucket);
   if (watched_) {
@@ -187,6 +234,7 @@ void ShardedGrads::check_takes(size_t index) const {
   TORCH_CHECK(!grad.is_sparse(), "The gradient of ", named(index),
               " is sparse; a sharded optimizer takes dense gradients. Make the embedding dense (sparse=false), or give it to "
               "another optimizer.");
+  if (!params_[index].place) return;
   const auto& layout = buckets_[params_[index].place->bucket].layout;
   TORCH_CHECK(param.scalar_type() == layout.dtype && param.device() == layout.device, "The sharded optimizer's ", named(index),
               " was ", layout.dtype, " on ", layout.device, " when it was first trained and is ", param.scalar_type(), " on ",
@@ -267,7 +315,7 @@ bool ShardedGrads::is_pass_nonfinite() const {
 // Drops the pass if ranks have different loss scales: such sums are meaningless.
 void ShardedGrads::check_same_scale(float lowest, float highest, double mine) {
   if (lowest == highest) return;
-  for (GradBucket& bucket : buckets_) bucket.pass.reset();
+  drop_pass();
   TORCH_CHECK_VALUE(false, "The gradients that a sharded optimizer sums carry a loss scale of ", lowest, " on one rank and of ",
                     highest, " on another; on this one, rank ", rank(), ", it is ", mine,
                     ". Call amp::initialize with the same level and options, and amp::load_checkpoint, on every rank, and open "
@@ -275,14 +323,17 @@ void ShardedGrads::check_same_scale(float lowest, float highest, double mine) {
 }
 
 // The ranks agree on which parameters have a gradient on any rank, and, if the norm of all sums cannot tell, whether the pass
-// is finite. Returns whether some rank has gradients for another round. Errors: ValueError on every rank if loss scales differ.
+// is finite. Parameters that were unfrozen on all ranks get a place. Returns whether some rank has gradients for another round.
+// Errors: ValueError on every rank if loss scales or the unfrozen parameters differ.
 bool ShardedGrads::agree_on_round(double scale) {
   const auto count = static_cast<int64_t>(params_.size());
-  at::Tensor flags = at::zeros({count + 4}, at::kInt);
+  at::Tensor flags = at::zeros({count + 5}, at::kInt);
   auto values = flags.accessor<int32_t, 1>();
   for (const auto i : c10::irange(count)) {
-    values[i] = params_[i].present;
-    values[count] |= params_[i].place && params_[i].tensor.grad().defined();
+    const Param& each = params_[i];
+    values[i] = each.present;
+    values[count] |= (each.place || is_new(each)) && each.tensor.grad().defined();
+    values[count + 4] |= is_new(each);
   }
   values[count + 1] = watched_ && older_nonfinite_ && is_pass_nonfinite();
   values[count + 2] = bits_of(static_cast<float>(scale));
@@ -293,18 +344,29 @@ bool ShardedGrads::agree_on_round(double scale) {
   check_same_scale(float_of(-values[count + 3]), float_of(values[count + 2]), scale);
   for (const auto i : c10::irange(count)) params_[i].present = values[i] != 0;
   pass_nonfinite_ = values[count + 1] != 0;
+  if (values[count + 4] != 0) {
+    check_same_trained();
+    lay_out_new_params();
+  }
   return values[count] != 0;
 }
 
 // Ranks may have sent different numbers of buckets. Sends the remaining ones, on all ranks in the same order.
 void ShardedGrads::finish_round() {
+  agree_on_buckets();  // also if this rank has none
   while (sent_ < buckets_.size()) send(buckets_[sent_]);
-  for (GradBucket& bucket : buckets_) {
-    receive(bucket);
-    bucket.arrived = 0;
-  }
+  for (GradBucket& bucket : buckets_) receive(bucket);
+  forget_arrivals();
+}
+
+void ShardedGrads::forget_arrivals() {
+  for (GradBucket& bucket : buckets_) bucket.arrived = 0;
   for (Param& each : params_) each.arrived = false;
   sent_ = 0;
+}
+
+void ShardedGrads::drop_pass() {
+  for (GradBucket& bucket : buckets_) bucket.pass.reset();
 }
 
 void ShardedGrads::finish() {
@@ -316,9 +378,10 @@ void ShardedGrads::end_pass(double scale) {
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
   held_ = false;
-  lay_out_new_params();
+  if (buckets_.empty()) lay_out_new_params();
   for (const auto i : c10::irange(params_.size())) {
-    if (params_[i].place && params_[i].tensor.grad().defined()) check_takes(i);
+    const Param& each = params_[i];
+    if ((each.place || is_new(each)) && each.tensor.grad().defined()) check_takes(i);
   }
   older_nonfinite_ |= norm_ && !std::isfinite(*norm_);
   do finish_round();
@@ -342,7 +405,7 @@ void ShardedGrads::abandon_pass() {
   held_ = false;
   for (const Param& each : params_) each.tensor.mutable_grad().reset();
   if (begun) finish_round();  // the other ranks send all buckets of the round, too
-  for (GradBucket& bucket : buckets_) bucket.pass.reset();
+  drop_pass();
 }
 
 void ShardedGrads::drop() {

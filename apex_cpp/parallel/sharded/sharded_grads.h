@@ -41,7 +41,7 @@ struct GradBucket {
 /// A round sends every bucket once, in the same order on every rank; missing gradients are sent as zeros. A bucket is sent when
 /// all its gradients have arrived and all earlier buckets are sent; the others when the pass ends. At most two are in flight;
 /// the next one waits for the oldest. A gradient that arrives after its bucket was sent (in a second backward) waits in the
-/// parameter for another round at the end of the pass.
+/// parameter for another round at the end of the pass; so does that of a parameter that was unfrozen, which first gets a place.
 ///
 /// Hooks run on the threads of the backward pass, one at a time. Call all other functions between passes. A parameter's index
 /// is its position in the order of `add_params`.
@@ -64,7 +64,12 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   size_t index_of(const at::Tensor& param) const;
   const at::Tensor& param(size_t index) const { return params_[index].tensor; }
 
-  /// The place of a parameter; null for a frozen one. First assigns trained parameters without a place to buckets.
+  /// Gives a place to these parameters also if they are frozen now: they have state, because they were trained once. Every rank
+  /// calls it with the same parameters.
+  void lay_out_once_trained(const std::vector<at::Tensor>& params);
+
+  /// The place of a parameter; null for one that was frozen so far. First assigns trained parameters to buckets, if there are
+  /// none yet.
   struct Place {
     size_t bucket;
     Slot slot;
@@ -115,7 +120,11 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   struct Hook;
 
   void check_params(const std::vector<at::Tensor>& params) const;
+  bool is_new(const Param& param) const { return !param.place && param.tensor.requires_grad(); }
   void lay_out_new_params();
+  void lay_out_params(const std::vector<size_t>& indices);
+  void agree_on_buckets();
+  void check_same_trained();
   std::string named(size_t index) const;
 
   void take(size_t index);
@@ -125,7 +134,9 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   at::Tensor packed(const GradBucket& bucket);
   void receive(GradBucket& bucket);
   void finish_round();
+  void forget_arrivals();
   bool agree_on_round(double scale);
+  void drop_pass();
   void check_same_scale(float lowest, float highest, double mine);
   bool is_pass_nonfinite() const;
   std::vector<at::Tensor> sums() const;
@@ -139,7 +150,8 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   std::unordered_map<const at::TensorImpl*, size_t> index_;
   std::vector<GradBucket> buckets_;
   std::mutex mutex_;
-  size_t sent_ = 0;  // number of buckets sent in this round
+  size_t sent_ = 0;      // number of buckets sent in this round
+  bool agreed_ = false;  // the ranks have the same buckets
   int no_sync_ = 0;
   bool held_ = false, watched_ = false;
   bool ended_ = false;  // a pass has ended since the sums were dropped

@@ -6,6 +6,37 @@
 #include "tests/checkpoint/resume/training.h"
 
 namespace apex::test {
+namespace row_sums {
+
+// As Adafactor: its state is smaller than the parameter.
+class RowSums : public torch::optim::Optimizer {
+ public:
+  using State = torch::optim::SGDParamState;
+  using Options = torch::optim::SGDOptions;
+  explicit RowSums(std::vector<torch::Tensor> params)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(params))}, std::make_unique<Options>(0.1)) {}
+  torch::Tensor step(LossClosure = nullptr) override {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& param : param_groups()[0].params()) {
+      auto& state = this->state()[param.unsafeGetTensorImpl()];
+      if (!state) state = std::make_unique<State>();
+      auto& sums = static_cast<State&>(*state).momentum_buffer();
+      const torch::Tensor now = param.grad().reshape({param.size(0), -1}).abs().sum(1);
+      sums = sums.defined() ? sums + now : now;
+      param.sub_(param.grad() * 0.1 / sums.mean());
+    }
+    return {};
+  }
+  void save(torch::serialize::OutputArchive& archive) const override {
+    torch::optim::serialize<State, Options>(archive, *this);
+  }
+  void load(torch::serialize::InputArchive& archive) override { torch::optim::serialize<State, Options>(archive, *this); }
+};
+
+RowSums::Options options_of(const RowSums*);
+
+}  // namespace row_sums
+
 namespace {
 
 using torch::Tensor;
@@ -47,6 +78,18 @@ TEST_F(CheckpointArguments, AHandleByValueAndBracedMetadata) {
   EXPECT_EQ(loaded.metadata.size(), 5u);
   EXPECT_EQ(loaded.opt_level, "O2");
   EXPECT_FALSE(loaded.library_version.empty());
+}
+
+TEST_F(CheckpointArguments, AnOptimizerWhoseStateHasOtherShapes) {
+  Mlp model;
+  row_sums::RowSums optimizer(model->parameters());
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  train_step(net, opt, features());
+  amp::save_checkpoint(file_, net, opt);
+  const auto expected = bytes_of(opt) + bytes_of(*model);
+  train_step(net, opt, features());
+  amp::load_checkpoint(file_, net, opt);
+  EXPECT_EQ(bytes_of(opt) + bytes_of(*model), expected);
 }
 
 TEST_F(CheckpointArguments, MetadataOfNumbersThatAreNotFinite) {
