@@ -44,6 +44,12 @@ bool is_leaf(const Edge& edge) { return dynamic_cast<const torch::autograd::Accu
 // The leaf, such as a parameter, that an edge leads to.
 at::Tensor leaf_of(const Edge& edge) { return static_cast<const torch::autograd::AccumulateGrad&>(*edge.function).variable; }
 
+std::vector<int64_t> versions_of_leaves(const edge_list& edges) {
+  std::vector<int64_t> versions;
+  for (const Edge& edge : edges) versions.push_back(is_leaf(edge) ? static_cast<int64_t>(leaf_of(edge)._version()) : 0);
+  return versions;
+}
+
 // Takes the gradients that reach an edge out of a segment's graph, before hooks see them.
 struct Collector final : Node {
   void stand_for(const Edge& edge) { input_metadata_.emplace_back(edge.function->input_metadata(edge.input_nr)); }
@@ -101,7 +107,7 @@ class Recomputation final : public Node {
   void save(const Segment& segment, std::vector<SavedVariable> inputs, const TensorList& buffers, const CallState& state,
             edge_list ends) {
     segment_ = segment;
-    for (const Edge& edge : ends) versions_.push_back(is_leaf(edge) ? leaf_of(edge)._version() : 0);
+    versions_ = versions_of_leaves(ends);
     ends_ = ends;
     set_next_edges(std::move(ends));
     inputs_ = std::move(inputs);
@@ -126,7 +132,7 @@ class Recomputation final : public Node {
   std::string name() const override { return "apex::checkpoint"; }
 
  private:
-  void check_leaves() const;
+  void check_leaves(const std::vector<int64_t>& before_call) const;
   TensorList compute_again() const;
   void check(const TensorList& results) const;
   edge_list collect_at_ends(edge_list& roots) const;
@@ -164,13 +170,14 @@ class KeptBuffers {
   std::vector<Kept> kept_;
 };
 
-// The results of the first call came from the leaves' old values.
-void Recomputation::check_leaves() const {
+// The results of the first call came from the leaves' values then. A leaf that the function itself writes, as an embedding with
+// max_norm does, is left out.
+void Recomputation::check_leaves(const std::vector<int64_t>& before_call) const {
+  const auto now = versions_of_leaves(ends_);
   for (size_t i = 0; i < ends_.size(); ++i) {
-    if (!is_leaf(ends_[i])) continue;
-    const at::Tensor leaf = leaf_of(ends_[i]);
     TORCH_CHECK(
-        leaf._version() == versions_[i], "apex::checkpoint: a parameter of shape ", leaf.sizes(),
+        before_call[i] == versions_[i] || now[i] != before_call[i], "apex::checkpoint: a parameter of shape ",
+        leaf_of(ends_[i]).sizes(),
         " that the function uses was written between the call and its backward pass, so that the gradients would belong "
         "to other results. Run backward before optimizer.step().");
   }
@@ -206,9 +213,10 @@ void Recomputation::check(const TensorList& results) const {
 
 variable_list Recomputation::apply(variable_list&& grads) {
   TORCH_CHECK(segment_, torch::autograd::ERR_BACKWARD_TWICE);
-  check_leaves();
   const KeptBuffers kept(buffers_);  // until the end: the nodes of the segment may have saved them
+  const auto versions = versions_of_leaves(ends_);
   const TensorList results = compute_again();
+  check_leaves(versions);
   const edge_list edges = gradient_edges(results);
   edge_list roots;
   variable_list root_grads;

@@ -87,7 +87,7 @@ struct DistributedFusedAdamOptions {
 ///
 /// `step` updates the parameters that have a gradient on any rank; a rank without one adds zeros. Several backward passes
 /// before a step accumulate; inside `no_sync` only the last one sends. Frozen parameters are skipped until they are unfrozen,
-/// the same ones on all ranks. A tied parameter counts once.
+/// the same ones on all ranks; those with state from a loaded archive are sent as zeros. A tied parameter counts once.
 ///
 /// Results: for the same gradients, the bits of FusedAdam with masters. On N ranks the gradients are the same if the sum over
 /// ranks equals the sum of one process, as for values of few bits. Otherwise results differ by the rounding of that sum, and

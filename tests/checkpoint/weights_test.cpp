@@ -120,6 +120,33 @@ TEST_F(Weights, LoadingBeforeTheFirstStepGivesTheMastersWhatTheFileHas) {
   }
 }
 
+struct LoadsFromPathImpl : torch::nn::Module {
+  LoadsFromPathImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
+  torch::Tensor forward(torch::Tensor x) { return fc(x); }
+  using torch::nn::Module::load;
+  void load(const std::string& path) { amp::load_safetensors(path, *this); }
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(LoadsFromPath);
+
+// It sees FP32 weights, which must not be taken for weights without a master.
+TEST_F(Weights, AModelsOwnLoadBeforeTheFirstStepLeavesItsMasters) {
+  LoadsFromPath trained;
+  amp::save_safetensors(path(), trained);
+  for (const char* level : {"O2", "O5"}) {
+    LoadsFromPath model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+    net->load(path());
+    amp::scale_loss(net->forward(features()).sum(), opt).backward();
+    const auto masters = amp::master_params(opt);
+    EXPECT_EQ(masters[0].scalar_type(), torch::kFloat) << level;
+    EXPECT_TRUE(masters[0].equal(trained->fc->weight)) << level;
+    EXPECT_NE(model->fc->weight.scalar_type(), torch::kFloat) << level;
+    amp::reset();
+  }
+}
+
 // As the averaged teacher of a student.
 TEST_F(Weights, PartsOfAClonedModelAreSavedAndLoadedInFloat32) {
   const std::string part = scratch_ / "fc.pt";

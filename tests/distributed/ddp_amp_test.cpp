@@ -72,9 +72,14 @@ TEST_F(DdpAmp, MastersOfWeightsThatRank0AloneLoadedAreTheSameOnAllRanks) {
       torch::save(pretrained, file);
       torch::load(model, file);
     }
-    const DistributedDataParallel ddp(model);
-    for (const Tensor& master : amp::master_params(opt)) {
-      EXPECT_TRUE((master == precise).all().item<bool>()) << level << ", rank " << rank();
+    model->fc1->weight.requires_grad_(false);
+    auto ddp = DistributedDataParallel(model);
+    model->fc1->weight.requires_grad_(true);
+    { amp::scale_loss(ddp(torch::ones({2, 6})).sum(), opt).backward(); }
+    const Tensor rounded = precise.to(model->fc1->weight.scalar_type()).to(torch::kFloat);
+    const auto masters = amp::master_params(opt);
+    for (size_t i = 0; i < masters.size(); ++i) {  // the first was frozen
+      EXPECT_TRUE((masters[i] == (i == 0 ? rounded : precise)).all().item<bool>()) << level << " " << i << ", rank " << rank();
     }
   }
 }

@@ -92,14 +92,15 @@ void LiteralAmp::post_fused_order(Optimizer& optimizer, const ScalerState& scale
         overflow_ |= !is_finite(grad.values);
         grad.values = stash.defined ? axpby(out / incoming, grad.values, of_stash, stash.values, type)
                                     : scaled(grad.values, out / incoming, type);
-        sums_overflow |= stash.defined && !is_finite(grad.values);
-        stash_overflow |= stash.defined && !is_finite(stash.values);
+        const bool adds_16_bits = stash.defined && type != Type::single;
+        sums_overflow |= adds_16_bits && !is_finite(grad.values);
+        stash_overflow |= adds_16_bits && !is_finite(stash.values);
       } else if (stash.defined) {
         grad = {true, scaled(stash.values, of_stash, type)};
       }
     }
   }
-  // apex_cpp: finite gradients may have a sum that is not.
+  // apex_cpp: finite 16-bit gradients may have a sum that is not.
   overflow_ |= sums_overflow && !stash_overflow;
   // apex_cpp: the check is the pass that finds the norm for clipping.
   if (incoming == out) overflow_ |= fresh_norm > double{std::numeric_limits<float>::max()};

@@ -64,7 +64,7 @@ class Loading {
     note_level();
     load_models();
     load_params();
-    if (session_) drop_obsolete_master_backups(*session_);
+    if (session_) session_->drop_obsolete_master_backups();
     if (session_) session_->clear_cast_cache();
     note_conversions();
     if (parts_.optimizers.empty()) return notes_;

@@ -161,7 +161,7 @@ void load_safetensors(const std::string& path, const LoadedParts& parts) {
     remove_internal_overlap(tensor);
     assign(tensor, values.at(name), session.get());
   }
-  if (session) drop_obsolete_master_backups(*session);
+  if (session) session->drop_obsolete_master_backups();
   if (session) session->clear_cast_cache();
 }
 

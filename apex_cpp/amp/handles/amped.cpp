@@ -147,7 +147,7 @@ at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at:
   remove_internal_overlap(tensor);
   if (session) session->make_masters();
   assign(tensor, entry, session.get());
-  if (session) drop_obsolete_master_backups(*session);
+  if (session) session->drop_obsolete_master_backups();
   return tensor;
 }
 
@@ -248,7 +248,7 @@ void ReplacedValues::keep(const Session& session) {
     assign(values_[i].tensor(), written[i], &session);
   }
   values_.clear();
-  drop_obsolete_master_backups(session);
+  session.drop_obsolete_master_backups();
 }
 
 void remember_clone(const torch::nn::Module& original, const torch::nn::Module& clone) {

@@ -34,10 +34,6 @@ std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session) 
   return stashes;
 }
 
-void drop_obsolete_master_backups(const Session& session) {
-  for (const auto& stash : stashes_of(session)) stash->drop_obsolete_master_backups();
-}
-
 // ---- parameters and masters ----
 
 void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_trained) {
@@ -64,7 +60,13 @@ void OptimizerStash::mark_grads_as_preexisting(const std::vector<at::Tensor>& pa
 }
 
 void OptimizerStash::make_masters() {
-  if (handle() && !inside_backward()) adopt_new_params();
+  if (!handle() || inside_backward()) return;
+  // While a program saves or loads, all weights may be FP32 for the moment; they would then be taken for native ones.
+  const auto params = params_of(handle()->param_groups());
+  const auto needs_master = [&](const at::Tensor& param) {
+    return is_low_precision(param.scalar_type()) && param.requires_grad() && !table_.find_stepped(param);
+  };
+  if (std::any_of(params.begin(), params.end(), needs_master)) adopt_new_params();
 }
 
 at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {

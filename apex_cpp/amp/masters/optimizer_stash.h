@@ -55,8 +55,7 @@ class OptimizerStash : public MasterProvider {
   /// a hidden write, all weights are compared. `weights_were_written` makes this compare all weights too. No synchronisation.
   /// `may_be_restored`: as in `TrainedParam::update_master_from_edits`.
   void update_masters_from_edits(bool may_be_restored = true) const;
-  /// Drops saved master values that a load made obsolete.
-  void drop_obsolete_master_backups() const;
+  void drop_obsolete_master_backups() const override;
   void weights_were_written() override;
   /// The masters in the order of the handle's groups, without duplicates, with the program's edits. `model_params` returns
   /// their parameters in the same order.
@@ -188,8 +187,6 @@ class OptimizerStash : public MasterProvider {
 
 /// The stashes of a session's optimizers.
 std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session);
-/// Calls `OptimizerStash::drop_obsolete_master_backups` for all optimizers of a session.
-void drop_obsolete_master_backups(const Session& session);
 
 /// Rejects a step in a CUDA graph capture if a loss scale of the session is dynamic, or with skip_nonfinite: the graph would
 /// keep the captured scale and never skip. Needed because a program may capture the step without its scale_loss block. Errors:

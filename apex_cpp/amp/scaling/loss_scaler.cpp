@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/scaling/loss_scaler.h>
 
+#include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/files/csv.h>
 #include "kernels/capture.h"
@@ -124,11 +125,17 @@ void LossScaler::check_products(at::TensorList products, double factor) {
 }
 
 void LossScaler::check_sums(at::TensorList sums, at::TensorList earlier) {
-  if (sums.empty() || !checks_overflow_) return;
-  const at::Tensor& found = found_inf(sums);
+  std::vector<at::Tensor> narrow, narrow_earlier;
+  for (size_t i = 0; i < sums.size() && checks_overflow_; ++i) {
+    if (!detail::is_low_precision(sums[i].scalar_type())) continue;
+    narrow.push_back(sums[i]);
+    narrow_earlier.push_back(earlier[i]);
+  }
+  if (narrow.empty()) return;
+  const at::Tensor& found = found_inf(narrow);
   const at::Tensor in_sums = at::zeros_like(found), in_earlier = at::zeros_like(found);
-  kernels::multi_tensor_check_finite(in_sums, sums);
-  kernels::multi_tensor_check_finite(in_earlier, earlier);
+  kernels::multi_tensor_check_finite(in_sums, narrow);
+  kernels::multi_tensor_check_finite(in_earlier, narrow_earlier);
   found_inf_.add_(in_sums.gt(in_earlier));  // each is 0 or 1
 }
 

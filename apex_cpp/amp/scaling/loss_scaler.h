@@ -126,7 +126,7 @@ class LossScaler {
   void scale(at::TensorList in, at::TensorList out, double factor);
   /// out[i] = a * x[i] + b * y[i]. Non-finite values of `x`, and sums that overflow for a > 1, set the overflow flag.
   void axpby(at::TensorList x, at::TensorList y, at::TensorList out, double a, double b);
-  /// Sets the overflow flag if `sums` have Inf or NaN and `earlier`, a part of them, had none: finite 16-bit gradients may have
+  /// Sets the overflow flag if 16-bit `sums` have Inf or NaN and `earlier`, a part of them, had none: finite gradients may have
   /// sums that overflow. Does nothing unless `checks_overflow()`.
   void check_sums(at::TensorList sums, at::TensorList earlier);
   /// Sets the overflow flag if the L2 norm of grads / loss_scale is not finite, and returns this norm: float32, one element.

@@ -59,6 +59,12 @@ void Session::make_masters() const {
   }
 }
 
+void Session::drop_obsolete_master_backups() const {
+  for (const auto& weak : optimizers) {
+    if (const auto optimizer = weak.lock()) optimizer->drop_obsolete_master_backups();
+  }
+}
+
 at::Tensor Session::master_of(const at::Tensor& parameter) const {
   for (const auto& weak : optimizers) {
     if (const auto optimizer = weak.lock()) {

@@ -26,6 +26,8 @@ class MasterProvider {
   /// Makes the masters of parameters that have none yet, such as before the first step. Errors: as
   /// `OptimizerStash::adopt_new_params`.
   virtual void make_masters() = 0;
+  /// Drops saved master values that a load made obsolete.
+  virtual void drop_obsolete_master_backups() const = 0;
   /// The FP32 master of a model's parameter; undefined if this optimizer keeps none.
   virtual at::Tensor master_of(const at::Tensor& param) const = 0;
   /// The same for masters that the optimizer itself keeps (StepsMasters): a float32 copy, and a new value. `load_kept_master`
@@ -63,6 +65,8 @@ struct Session : std::enable_shared_from_this<Session> {
   std::string name_of(const at::Tensor& parameter) const;
   /// Makes the masters of all parameters, so that values can be loaded into both.
   void make_masters() const;
+  /// Call it after values were loaded into masters.
+  void drop_obsolete_master_backups() const;
   /// The FP32 master that this session's optimizers keep for `parameter`; undefined if there is none.
   at::Tensor master_of(const at::Tensor& parameter) const;
   /// The values of the master, also if the optimizer itself keeps it; undefined if there is none.

@@ -199,6 +199,7 @@ void BucketTail::place(const at::Tensor& memory, size_t params, const ProcessGro
   counts_present_ = counts_present;
   const int64_t own = static_cast<int64_t>(params) + kPerRank * group->getRank();
   own_ = memory_.select(0, own);
+  if (blank_.defined() && blank_.dtype() == memory.dtype()) return;  // the bucket's memory was made again
   const at::Tensor blank = at::zeros(memory_.sizes(), at::kFloat);
   if (counts_present) blank.slice(0, 0, static_cast<int64_t>(params)).fill_(1);
   for (int i = 0; i < kNameBytes; ++i) blank.select(0, own + 1 + i).fill_(byte_of(names, i));

@@ -57,7 +57,7 @@ std::shared_ptr<DdpEngine> DdpEngine::attach(const torch::nn::Module& module, co
     tensors.insert(tensors.end(), buffers.begin(), buffers.end());
   }
   flat_dist_call(tensors, broadcast_from(0, group, what));
-  flat_dist_call(engine->state_.masters(), broadcast_from(0, group, "broadcasting rank 0's master weights"));
+  engine->state_.share_masters(group);
   amp::detail::set_grad_sync(tensors_of(engine->state_.params), engine);
   engine->follow_trained_params();
   return engine;

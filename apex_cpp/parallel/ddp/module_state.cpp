@@ -109,17 +109,21 @@ ModuleState::ModuleState(const torch::nn::Module& module)
       buffers(each_once(module.named_buffers())),
       session(session_within(module)) {}
 
-// Where a rank has no master, a copy stands in for it: all ranks must take part with the same tensors.
-std::vector<at::Tensor> ModuleState::masters() const {
-  std::vector<at::Tensor> masters;
-  if (!session || !session->has_masters()) return masters;
+void ModuleState::share_masters(const ProcessGroup& group) const {
+  if (!session || !session->has_masters() || group->getSize() == 1) return;
   session->make_masters();
+  std::vector<at::Tensor> masters;
   for (const auto& [name, param] : params) {
-    if (!param.requires_grad() || !amp::detail::is_low_precision(param.scalar_type())) continue;
-    const at::Tensor master = session->master_of(param);
-    masters.push_back(master.defined() ? master.detach() : param.detach().to(at::kFloat));
+    if (!amp::detail::is_low_precision(param.scalar_type())) continue;
+    const at::Tensor master = session->master_of(param), rounded = param.detach().to(at::kFloat);
+    if (param.requires_grad()) {
+      masters.push_back(master.defined() ? master.detach() : rounded);  // all ranks take part with the same tensors
+    } else if (master.defined()) {
+      master.detach().copy_(rounded);  // other ranks make theirs when it is unfrozen
+    }
   }
-  return masters;
+  flat_dist_call(masters, broadcast_from(0, group, "broadcasting rank 0's master weights"));
+  session->drop_obsolete_master_backups();
 }
 
 void ModuleState::check_same_on_all_ranks(const ProcessGroup& group, const std::string& what) const {

@@ -66,9 +66,9 @@ struct ModuleState {
   /// Errors: TypeError with the name of a trained parameter whose dtype is not supported.
   void check_trained_dtypes() const;
 
-  /// The FP32 masters of the trained 16-bit parameters, of which rank 0's may hold more than its weights: values that it alone
-  /// has loaded. Empty without masters.
-  std::vector<at::Tensor> masters() const;
+  /// Gives all ranks rank 0's FP32 masters, after its weights: they may hold more, if rank 0 alone has loaded them. Masters of
+  /// frozen weights become the weights' values. Does nothing without masters.
+  void share_masters(const ProcessGroup& group) const;
 
   std::vector<NamedTensor> params, buffers;
   std::shared_ptr<amp::detail::Session> session;  // null without amp

@@ -93,7 +93,8 @@ at::Tensor ShardedGrads::count_nonfinite() {
   std::vector<at::Tensor> parts;
   std::vector<size_t> indices;
   for (size_t i = 0; i < params_.size() && ended_; ++i) {
-    if (!params_[i].place) continue;
+    const auto& place = params_[i].place;
+    if (!place || !buckets_[place->bucket].sum.defined()) continue;  // without a sum: unfrozen in this pass, and not used yet
     parts.push_back(grad_part(i));
     indices.push_back(i);
   }
