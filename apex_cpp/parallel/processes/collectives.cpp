@@ -10,7 +10,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cstring>
 #include <sstream>
 
 namespace apex::parallel {
@@ -102,7 +101,7 @@ std::vector<at::Tensor> like(const at::Tensor& tensor, int count) {
 
 at::Tensor padded_bytes(const std::string& text, int64_t size) {
   auto bytes = at::zeros({size}, at::kByte);
-  std::memcpy(bytes.data_ptr<uint8_t>(), text.data(), text.size());
+  std::copy(text.begin(), text.end(), bytes.data_ptr<uint8_t>());  // of no bytes the address is null, which memcpy must not get
   return bytes;
 }
 
