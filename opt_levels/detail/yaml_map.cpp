@@ -28,10 +28,12 @@ Kind kind_of(const YAML::Node& node) { return node.IsSequence() ? Kind::list : n
 
 const char* kind_name(Kind kind) { return kind == Kind::list ? "a list" : kind == Kind::map ? "a map" : "a value"; }
 
-/// Ignores the events of a parse. The caller only needs to know how far the parse gets.
-class IgnoreEvents : public YAML::EventHandler {
+/// Notes where each document of a parse begins, and ignores all else.
+class DocumentStarts : public YAML::EventHandler {
  public:
-  void OnDocumentStart(const YAML::Mark&) override {}
+  std::vector<int64_t> lines;  // counted from 1
+
+  void OnDocumentStart(const YAML::Mark& mark) override { lines.push_back(mark.line + 1); }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
   void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
@@ -41,15 +43,6 @@ class IgnoreEvents : public YAML::EventHandler {
   void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
   void OnMapEnd() override {}
 };
-
-/// True if the text has more than one document. YAML::LoadAll cannot tell: up to yaml-cpp 0.8 it finds endless documents in a
-/// text that continues with a comma.
-bool has_several_documents(const std::string& text) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  IgnoreEvents events;
-  return parser.HandleNextDocument(events) && parser.HandleNextDocument(events);
-}
 
 /// True if the yaml-cpp functions in the process are those that this file was compiled for. An executable's functions take
 /// precedence over a shared library's functions of the same name, and the nodes of another yaml-cpp version have other members.
@@ -102,7 +95,7 @@ class Document {
 
   YAML::Node load(const std::string& text) const {
     try {
-      const bool several = has_several_documents(text);
+      const bool several = line_of_second_document(text) != 0;
       const YAML::Node document = YAML::Load(text);
       TORCH_CHECK_VALUE(!several && !document.IsNull(), source_, ": found ", several ? "several documents" : "nothing",
                         "; allowed: one map such as '", form_.example, "'.");
@@ -210,6 +203,14 @@ std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string&
   auto entries = read_yaml_map(text, source, form, mistakes);
   mistakes.check();
   return entries;
+}
+
+// YAML::LoadAll cannot tell: up to yaml-cpp 0.8 it finds endless documents in a text that continues with a comma.
+int64_t line_of_second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  return parser.HandleNextDocument(starts) && parser.HandleNextDocument(starts) ? starts.lines.at(1) : 0;
 }
 
 std::size_t column_of_tab(const std::string& text, int line) {

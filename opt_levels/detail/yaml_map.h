@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,10 @@ class Mistakes {
 std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form,
                                      Mistakes& mistakes);
 std::vector<YamlEntry> read_yaml_map(const std::string& text, const std::string& source, const YamlForm& form);
+
+/// The line, from 1, where a second document of the text begins, which YAML::Load does not read; 0 if there is none. Errors:
+/// YAML::Exception for text that is not YAML.
+int64_t line_of_second_document(const std::string& text);
 
 /// The column, from 1, of a tab in the line's indentation, where YAML allows only spaces; 0 if there is none.
 std::size_t column_of_tab(const std::string& text, int line);

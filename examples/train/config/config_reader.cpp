@@ -19,6 +19,7 @@ namespace {
 using apex::opt_levels::detail::column_of_tab;
 using apex::opt_levels::detail::did_you_mean;
 using apex::opt_levels::detail::join;
+using apex::opt_levels::detail::line_of_second_document;
 using apex::opt_levels::detail::nearest;
 
 std::vector<std::string> keys_of(const YAML::Node& map) {
@@ -279,34 +280,22 @@ class Reader : public ConfigKeys {
   bool rest_is_unclear_ = false;  // of a section whose choice, which says what other keys there are, could not be read
 };
 
-// yaml-cpp reads the first document of a text alone.
-void check_one_document(const std::string& text, const std::string& source) {
-  std::istringstream lines(text);
-  bool has_content = false;
-  int64_t number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    const bool marks_document = line.rfind("---", 0) == 0 && line.find_first_not_of(" \t\r", 3) != 3;
-    if (marks_document && has_content) {
-      throw UserError(source + ":" + std::to_string(number) + ":1: a second document begins; write all keys in one");
-    }
-    const auto first = line.find_first_not_of(" \t\r");
-    has_content |= !marks_document && first != std::string::npos && line[first] != '#' && line[first] != '%';
-  }
-}
-
 }  // namespace
 
 void read_keys(const std::string& text, const std::string& source, const std::function<void(ConfigKeys&)>& describe) {
-  check_one_document(text, source);
   YAML::Node root;
+  int64_t second_document = 0;
   try {
     root = YAML::Load(text);
+    second_document = line_of_second_document(text);
   } catch (const YAML::ParserException& error) {
     const auto tab = column_of_tab(text, error.mark.line);
     if (tab == 0) throw UserError(place(source, error.mark) + "not YAML: " + error.msg);
     throw UserError(source + ":" + std::to_string(error.mark.line + 1) + ":" + std::to_string(tab) +
                     ": not YAML: a tab indents the line; indent with spaces");
+  }
+  if (second_document != 0) {
+    throw UserError(source + ":" + std::to_string(second_document) + ":1: a second document begins; write all keys in one");
   }
   if (!root.IsMap()) {
     throw UserError(source + ":1:1: expected a mapping of keys such as 'epochs: 10'");
