@@ -42,8 +42,7 @@ void check_supported(const Place& place) {
 at::Tensor TrainedParam::edited_master() const {
   const at::Tensor exact = stepped.detach(), values = param.detach();
   if (!is_edited()) return exact;
-  const auto rounded_to = is_low_precision(values.scalar_type()) ? values.scalar_type() : dtype;
-  return amp::detail::exact_where_rounded(values, exact, values.to(at::kFloat), rounded_to);
+  return amp::detail::exact_where_rounded(values, exact, values.to(at::kFloat), dtype);
 }
 
 // Kernels walk the memory of a parameter and its master together.

@@ -44,11 +44,10 @@ void TrainedParam::update_master_from_edits(bool may_be_restored) {
   if (synced_weight.has_version_of(param)) return;
   const disable_casts casts_off;
   const at::Tensor values = param.detach(), exact = master.detach();
-  const auto rounded_to = is_low_precision(values.scalar_type()) ? values.scalar_type() : dtype;
   if (backup.is_obsolete(master)) backup.values = may_be_restored ? exact.clone() : at::Tensor();
   at::Tensor edits = values.to(at::kFloat);
-  if (backup.values.defined()) edits = exact_where_rounded(values, backup.values, edits, rounded_to);
-  exact.copy_(exact_where_rounded(values, exact, edits, rounded_to));
+  if (backup.values.defined()) edits = exact_where_rounded(values, backup.values, edits, dtype);
+  exact.copy_(exact_where_rounded(values, exact, edits, dtype));
   synced_weight = WeightRecord(param);
   backup.after_update = TensorVersion(master);
   if (!may_be_restored) drop_backup();

@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/tensors/tensor_version.h>
 
+#include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/torch_compat/private_members.h>
 
@@ -101,7 +102,8 @@ uint64_t ValueFingerprint::hash_of(const at::Tensor& tensor) {
 
 at::Tensor exact_where_rounded(const at::Tensor& values, const at::Tensor& exact, const at::Tensor& others,
                                at::ScalarType dtype) {
-  return at::where(values == exact.to(dtype), exact, others);
+  const auto rounded_to = is_low_precision(values.scalar_type()) ? values.scalar_type() : dtype;
+  return at::where(values == exact.to(rounded_to), exact, others);
 }
 
 }  // namespace apex::amp::detail

@@ -86,8 +86,9 @@ class ValueFingerprint {
   uint64_t hash_ = 0;
 };
 
-/// Elements of `exact` where `values` equals their value rounded to `dtype`; elements of `others` elsewhere. With `values` of
-/// weights and their masters, the masters keep FP32 precision where the program has not written to the weights.
+/// Elements of `exact` where `values`, of a weight, equal their rounded value; elements of `others` elsewhere: masters keep
+/// FP32 precision where weights were not written. Rounded to the weight's dtype, or to its former one, `dtype`, if it is FP32
+/// now.
 at::Tensor exact_where_rounded(const at::Tensor& values, const at::Tensor& exact, const at::Tensor& others,
                                at::ScalarType dtype);
 
