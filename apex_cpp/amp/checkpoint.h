@@ -49,16 +49,11 @@ using EnableIfNotMetadata = std::enable_if_t<!std::is_convertible_v<const T&, co
 template <class Models, class Optimizers, class = detail::EnableIfNotMetadata<Optimizers>>
 void save_checkpoint(const std::string& path, const Models& models, const Optimizers& optimizers,
                      const Metadata& metadata = {}) {
-  detail::SavedParts parts;
-  detail::add_models(parts, models);
-  detail::add_optimizers(parts, optimizers);
-  detail::save_checkpoint(path, parts, metadata);
+  detail::save_checkpoint(path, detail::parts_of<detail::SavedParts>(models, optimizers), metadata);
 }
 template <class Models>
 void save_checkpoint(const std::string& path, const Models& models, const Metadata& metadata = {}) {
-  detail::SavedParts parts;
-  detail::add_models(parts, models);
-  detail::save_checkpoint(path, parts, metadata);
+  detail::save_checkpoint(path, detail::parts_of<detail::SavedParts>(models), metadata);
 }
 
 /// Loads a file of `save_checkpoint` into models and optimizers of the same classes, in the same order, on any devices, before
@@ -79,16 +74,11 @@ void save_checkpoint(const std::string& path, const Models& models, const Metada
 /// the file can be loaded again.
 template <class Models, class Optimizers>
 LoadedCheckpoint load_checkpoint(const std::string& path, Models&& models, Optimizers&& optimizers) {
-  detail::LoadedParts parts;
-  detail::add_models(parts, models);
-  detail::add_optimizers(parts, optimizers);
-  return detail::load_checkpoint(path, parts);
+  return detail::load_checkpoint(path, detail::parts_of<detail::LoadedParts>(models, optimizers));
 }
 template <class Models>
 LoadedCheckpoint load_checkpoint(const std::string& path, Models&& models) {
-  detail::LoadedParts parts;
-  detail::add_models(parts, models);
-  return detail::load_checkpoint(path, parts);
+  return detail::load_checkpoint(path, detail::parts_of<detail::LoadedParts>(models));
 }
 
 /// Options of `amp::save_safetensors`.
@@ -129,9 +119,7 @@ void load_safetensors(const std::string& path, const LoadedParts& parts);
 /// for a dtype that the format lacks, and for metadata that is not UTF-8.
 template <class Net>
 void save_safetensors(const std::string& path, const Net& model, const SaveSafetensorsOptions& options = {}) {
-  detail::SavedParts parts;
-  detail::add_models(parts, model);
-  detail::save_safetensors(path, parts, options);
+  detail::save_safetensors(path, detail::parts_of<detail::SavedParts>(model), options);
 }
 
 /// Reads weights from a safetensors file of any program into every parameter and buffer of a model, rounded to their dtypes,
@@ -142,9 +130,7 @@ void save_safetensors(const std::string& path, const Net& model, const SaveSafet
 /// header are checked before memory is allocated.
 template <class Net>
 void load_safetensors(const std::string& path, Net&& model) {
-  detail::LoadedParts parts;
-  detail::add_models(parts, model);
-  detail::load_safetensors(path, parts);
+  detail::load_safetensors(path, detail::parts_of<detail::LoadedParts>(model));
 }
 
 }  // namespace apex::amp

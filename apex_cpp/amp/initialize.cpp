@@ -2,8 +2,8 @@
 
 #include <ATen/Context.h>
 
+#include <apex_cpp/amp/casts/operator_slot.h>
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/casts/unboxed_kernels.h>
 #include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
 #include <apex_cpp/amp/handles/checks.h>
 #include <apex_cpp/amp/optimizer_classes/param_state.h>

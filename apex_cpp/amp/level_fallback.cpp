@@ -6,7 +6,7 @@
 #include <apex_cpp/amp/scaling/loss_scaler.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/amp_session.h>
-#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/map_tensors.h>
 #include <apex_cpp/files/csv.h>
 
 #include <ATen/ops/isnan.h>

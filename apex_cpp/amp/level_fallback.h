@@ -107,10 +107,7 @@ class LevelFallback {
   /// CPU.
   template <class Models, class Optimizers>
   bool is_good(const Models& models, const Optimizers& optimizers) {
-    detail::SavedParts parts;
-    detail::add_models(parts, models);
-    detail::add_optimizers(parts, optimizers);
-    return is_good(parts);
+    return is_good(detail::parts_of<detail::SavedParts>(models, optimizers));
   }
 
   /// If training has diverged and a further level is left: moves to that level, resets the divergence, prints a line to

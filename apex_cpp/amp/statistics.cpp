@@ -1,7 +1,7 @@
 #include <apex_cpp/amp/statistics.h>
 
 #include <apex_cpp/amp/tensors/convert_network.h>
-#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/map_tensors.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/torch_compat/autograd.h>
@@ -207,7 +207,7 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
     for (const auto& output : function.outputs()) {
       detail::for_each_tensor(output, [&](const at::Tensor& tensor) {
         if (can_be_watched(tensor) && !is_weight(tensor))
-          context.recorder->record_output(context.module, detail::name_of_call(function), tensor);
+          context.recorder->record_output(context.module, torch_compat::name_of_call(function), tensor);
       });
     }
   }

@@ -1,7 +1,8 @@
 #include <apex_cpp/amp/trace.h>
 
 #include <apex_cpp/amp/casts/thread_casts.h>
-#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/map_tensors.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/files/csv.h>
 #include <apex_cpp/torch_compat/autograd.h>
@@ -71,7 +72,7 @@ class trace::Recorder : public detail::TraceRecorder {
   void start(const at::RecordFunction& function) {
     if (depth_++ > 0) return;
     TracedOp op;
-    op.name = detail::name_of_call(function);
+    op.name = torch_compat::name_of_call(function);
     op.backward = torch_compat::graph_task() != torch_compat::kNoGraphTask;
     const auto names = detail::newest_parameter_names();
     for (const auto& input : torch_compat::inputs_of(function)) {

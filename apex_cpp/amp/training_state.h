@@ -11,21 +11,6 @@ namespace apex::amp {
 namespace detail {
 void save_for_python(const std::string& path, const SavedParts& parts, const GradScaler* scaler);
 std::vector<std::string> load_from_python(const std::string& path, const LoadedParts& parts, GradScaler* scaler);
-
-template <class Models, class Optimizers>
-SavedParts saved_parts(const Models& models, const Optimizers& optimizers) {
-  SavedParts parts;
-  add_models(parts, models);
-  add_optimizers(parts, optimizers);
-  return parts;
-}
-template <class Models, class Optimizers>
-LoadedParts loaded_parts(Models& models, Optimizers& optimizers) {
-  LoadedParts parts;
-  add_models(parts, models);
-  add_optimizers(parts, optimizers);
-  return parts;
-}
 }  // namespace detail
 
 /// Writes a training state for Python: a model's weights and buffers, the state of `optimizer` as
@@ -48,11 +33,11 @@ LoadedParts loaded_parts(Models& models, Optimizers& optimizers) {
 /// finite.
 template <class Net, class Optimizer>
 void save_for_python(const std::string& path, const Net& model, const Optimizer& optimizer) {
-  detail::save_for_python(path, detail::saved_parts(model, optimizer), nullptr);
+  detail::save_for_python(path, detail::parts_of<detail::SavedParts>(model, optimizer), nullptr);
 }
 template <class Net, class Optimizer>
 void save_for_python(const std::string& path, const Net& model, const Optimizer& optimizer, const GradScaler& scaler) {
-  detail::save_for_python(path, detail::saved_parts(model, optimizer), &scaler);
+  detail::save_for_python(path, detail::parts_of<detail::SavedParts>(model, optimizer), &scaler);
 }
 
 /// Reads a training state that Python's `apex_cpp.training_state.save(path, model, optimizer, scaler)` or
@@ -66,11 +51,11 @@ void save_for_python(const std::string& path, const Net& model, const Optimizer&
 /// steps that Python would not write, a scale that is not finite and positive, and a `scaler` for which the file has no scale.
 template <class Net, class Optimizer>
 std::vector<std::string> load_from_python(const std::string& path, Net&& model, Optimizer&& optimizer) {
-  return detail::load_from_python(path, detail::loaded_parts(model, optimizer), nullptr);
+  return detail::load_from_python(path, detail::parts_of<detail::LoadedParts>(model, optimizer), nullptr);
 }
 template <class Net, class Optimizer>
 std::vector<std::string> load_from_python(const std::string& path, Net&& model, Optimizer&& optimizer, GradScaler& scaler) {
-  return detail::load_from_python(path, detail::loaded_parts(model, optimizer), &scaler);
+  return detail::load_from_python(path, detail::parts_of<detail::LoadedParts>(model, optimizer), &scaler);
 }
 
 }  // namespace apex::amp

@@ -1,12 +1,17 @@
-#include <apex_cpp/lr_scheduler/detail/cycled_momentum.h>
 #include <apex_cpp/lr_scheduler/detail/numbers.h>
-#include <apex_cpp/lr_scheduler/detail/state_entries.h>
 #include <apex_cpp/lr_scheduler/one_cycle.h>
+#include <apex_cpp/optimizers.h>
 
 #include <c10/util/Exception.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 namespace apex::lr_scheduler {
@@ -14,6 +19,44 @@ namespace {
 
 using detail::kPi;
 using detail::real;
+
+// ---- what is cycled in the options of a group: the first of `betas`, else `momentum` ----
+
+using torch::optim::OptimizerOptions;
+
+template <class... Options>
+struct Classes {};
+
+using WithMomentum = Classes<torch::optim::SGDOptions, torch::optim::RMSpropOptions, optimizers::FusedSGDOptions,
+                             optimizers::FusedLARSOptions, optimizers::MuonOptions>;
+using WithBetas =
+    Classes<torch::optim::AdamOptions, torch::optim::AdamWOptions, optimizers::FusedAdamOptions, optimizers::FusedLAMBOptions,
+            optimizers::FusedLionOptions, optimizers::FusedNovoGradOptions, optimizers::FusedMixedPrecisionLambOptions>;
+
+/// Calls `f` with `options` as the class of the list that it is, or derives from. Returns whether there is one.
+template <class... Options, class F>
+bool with_class_among(Classes<Options...>, OptimizerOptions& options, const F& f) {
+  const auto try_class = [&](auto* as) {
+    if (as) f(*as);
+    return as != nullptr;
+  };
+  return (try_class(dynamic_cast<Options*>(&options)) || ...);
+}
+
+// None for a class of options with neither of them, or of a program's own.
+std::optional<double> cycled_momentum(const OptimizerOptions& options) {
+  std::optional<double> found;
+  auto& mutable_options = const_cast<OptimizerOptions&>(options);  // is only read
+  with_class_among(WithBetas(), mutable_options, [&](auto& as) { found = std::get<0>(as.betas()); });
+  with_class_among(WithMomentum(), mutable_options, [&](auto& as) { found = as.momentum(); });
+  return found;
+}
+
+// For options that have one.
+void set_cycled_momentum(OptimizerOptions& options, double value) {
+  with_class_among(WithBetas(), options, [&](auto& as) { std::get<0>(as.betas()) = value; });
+  with_class_among(WithMomentum(), options, [&](auto& as) { as.momentum(value); });
+}
 
 int64_t positive(const char* name, int64_t value) {
   TORCH_CHECK_VALUE(value > 0, "OneCycleLR: ", name, " is ", value, ". Give a positive number.");
@@ -54,7 +97,7 @@ void check_values(const OneCycleLROptions& options) {
 void check_has_momentum(torch::optim::Optimizer& optimizer) {
   const auto& groups = optimizer.param_groups();
   for (size_t i = 0; i < groups.size(); ++i) {
-    TORCH_CHECK_VALUE(detail::cycled_momentum(groups[i].options()),
+    TORCH_CHECK_VALUE(cycled_momentum(groups[i].options()),
                       "OneCycleLR: cycle_momentum needs options with momentum or "
                       "betas, and those of parameter group ",
                       i, " have neither that is known here. Set cycle_momentum(false).");
@@ -125,8 +168,7 @@ std::vector<double> OneCycleLR::get_lr() {
   for (size_t i = 0; i < lrs_.size(); ++i) {
     lrs.push_back(anneal(lrs_[i].*now.start_lr, lrs_[i].*now.end_lr, pct));
     if (!cycle_momentum_) continue;
-    detail::set_cycled_momentum(groups[i].options(),
-                                anneal(momentums_[i].*now.start_momentum, momentums_[i].*now.end_momentum, pct));
+    set_cycled_momentum(groups[i].options(), anneal(momentums_[i].*now.start_momentum, momentums_[i].*now.end_momentum, pct));
   }
   return lrs;
 }
@@ -135,7 +177,7 @@ void OneCycleLR::write_state(StateDict& state, const std::string& prefix) const 
   LRScheduler::write_state(state, prefix);
   if (!cycle_momentum_) return;
   std::vector<double> momentums;
-  for (const auto& group : optimizer().param_groups()) momentums.push_back(*detail::cycled_momentum(group.options()));
+  for (const auto& group : optimizer().param_groups()) momentums.push_back(*cycled_momentum(group.options()));
   detail::write_groups(state, prefix + "momentum", momentums);
 }
 
@@ -149,7 +191,7 @@ void OneCycleLR::read_state(const StateDict& state, const std::string& prefix) {
   if (!cycle_momentum_) return;
   const auto momentums = detail::read_groups(state, prefix + "momentum", lrs_.size());
   for (size_t i = 0; i < momentums.size(); ++i) {
-    detail::set_cycled_momentum(optimizer().param_groups()[i].options(), momentums[i]);
+    set_cycled_momentum(optimizer().param_groups()[i].options(), momentums[i]);
   }
 }
 

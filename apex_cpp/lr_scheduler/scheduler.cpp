@@ -1,10 +1,12 @@
-#include <apex_cpp/lr_scheduler/detail/initial_lrs.h>
-#include <apex_cpp/lr_scheduler/detail/state_entries.h>
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
+#include <apex_cpp/lr_scheduler/detail/numbers.h>
 #include <apex_cpp/lr_scheduler/scheduler.h>
 
 #include <c10/util/Exception.h>
 
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <utility>
 
 // LibTorch's base class, as it differs from Python's:
@@ -19,14 +21,56 @@ namespace {
 
 constexpr double kMostSteps = 4294967295;  // of step_count_
 
+using InitialLrs = std::vector<std::shared_ptr<double>>;
+
+// The options that the steps of a group read. They stay one object when a handle or LARC takes the optimizer's groups.
+const torch::optim::OptimizerOptions* options_in_use(const torch::optim::OptimizerParamGroup& group) {
+  const torch::optim::OptimizerOptions* options = &group.options();
+  while (const auto* original = dynamic_cast<const amp::detail::OriginalOptions*>(options)) {
+    const auto* target = original->target();
+    if (!target) break;
+    options = target;
+  }
+  return options;
+}
+
+std::vector<double> current_lrs(torch::optim::Optimizer& optimizer) {
+  std::vector<double> lrs;
+  for (const auto& group : optimizer.param_groups()) lrs.push_back(group.options().get_lr());
+  return lrs;
+}
+
+// The rate of each group from before its first scheduler: Python's `initial_lr`, for which options in LibTorch have no place.
+// All schedulers of a group share one, also those of an optimizer and of the handle that has replaced it. It is the current
+// rate of a group that no living scheduler has, and lives as long as any scheduler holds it. Callable from any thread.
+InitialLrs initial_lrs_of(torch::optim::Optimizer& optimizer) {
+  static std::mutex mutex;
+  static std::map<const void*, std::weak_ptr<double>> known;
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (auto each = known.begin(); each != known.end();) each = each->second.expired() ? known.erase(each) : std::next(each);
+  InitialLrs lrs;
+  for (const auto& group : optimizer.param_groups()) {
+    std::weak_ptr<double>& place = known[options_in_use(group)];
+    lrs.push_back(place.lock());
+    if (!lrs.back()) place = lrs.back() = std::make_shared<double>(group.options().get_lr());
+  }
+  return lrs;
+}
+
+std::vector<double> values_of(const InitialLrs& lrs) {
+  std::vector<double> values;
+  for (const auto& lr : lrs) values.push_back(*lr);
+  return values;
+}
+
 }  // namespace
 
 LRScheduler::LRScheduler(torch::optim::Optimizer& optimizer)
     : torch::optim::LRScheduler(optimizer),
       scheduled_(optimizer),
-      initial_lrs_(detail::initial_lrs_of(optimizer)),
-      base_lrs_(detail::values_of(initial_lrs_)),
-      last_lrs_(detail::current_lrs(optimizer)) {}
+      initial_lrs_(initial_lrs_of(optimizer)),
+      base_lrs_(values_of(initial_lrs_)),
+      last_lrs_(current_lrs(optimizer)) {}
 
 std::vector<double> LRScheduler::get_lrs() {
   check_step();
@@ -54,7 +98,7 @@ void LRScheduler::set_base_lrs(std::vector<double> lrs) {
 }
 
 void LRScheduler::set_initial_lrs(const std::vector<double>& lrs) {
-  initial_lrs_ = detail::initial_lrs_of(scheduled_);
+  initial_lrs_ = initial_lrs_of(scheduled_);
   for (size_t i = 0; i < lrs.size(); ++i) *initial_lrs_.at(i) = lrs[i];
 }
 
@@ -84,7 +128,7 @@ void LRScheduler::load_state_dict(const StateDict& state) {
 
 // Groups that were added since the scheduler was made have the rates that a scheduler made now would give them.
 void LRScheduler::write_state(StateDict& state, const std::string& prefix) const {
-  const auto initial = detail::values_of(detail::initial_lrs_of(scheduled_)), now = get_current_lrs();
+  const auto initial = values_of(initial_lrs_of(scheduled_)), now = get_current_lrs();
   const auto completed = [](std::vector<double> lrs, const std::vector<double>& of_all) {
     if (lrs.size() < of_all.size()) lrs.insert(lrs.end(), of_all.begin() + static_cast<int64_t>(lrs.size()), of_all.end());
     return lrs;

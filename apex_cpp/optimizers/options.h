@@ -50,10 +50,6 @@ MasterStorage master_storage_named(const std::string& name);
 namespace detail {
 // Of remainders.h.
 at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name);
-}  // namespace detail
-
-namespace detail {
-
 template <class T>
 c10::IValue to_ivalue(const T& value) {
   return c10::IValue(value);

@@ -60,4 +60,9 @@ c10::intrusive_ptr<c10::StorageImpl> share_until_written(c10::StorageImpl& stora
 
 bool is_shared_until_written(const c10::StorageImpl& storage) { return c10::impl::cow::is_cow_data_ptr(storage.data_ptr()); }
 
+std::string name_of_call(const at::RecordFunction& function) {
+  const std::string overload = function.overload_name();
+  return function.name() + (overload.empty() ? "" : "." + overload);
+}
+
 }  // namespace apex::torch_compat

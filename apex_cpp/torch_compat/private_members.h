@@ -9,6 +9,7 @@
 
 #include <exception>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace at {
@@ -43,5 +44,8 @@ const char* text_of(const std::exception& error);
 /// The arguments of the operator call that a callback observes. `RecordFunction::inputs()` asserts, in a program compiled
 /// without NDEBUG, on a member that the released LibTorch, compiled with it, never sets: the callback then fails by chance.
 c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& function);
+
+/// The operator name of a call that LibTorch reports, such as "aten::conv2d" or "aten::add.Tensor" with an overload.
+std::string name_of_call(const at::RecordFunction& function);
 
 }  // namespace apex::torch_compat

@@ -48,8 +48,6 @@ std::vector<OperatorSlot*> built_in_slots(const std::string& name);
 /// Number of slots so far.
 size_t num_operator_slots();
 
-struct OperatorSlot;
-
 /// Registers a kernel that works for any schema: for custom operators, and for overloads that only the user's cast lists name.
 void register_boxed_kernel(const c10::OperatorName& name, const OperatorSlot& slot);
 
@@ -63,6 +61,10 @@ void cast_as(const OperatorSlot& slot, std::initializer_list<at::Tensor*> tensor
 bool is_only_copy();
 /// Errors: RuntimeError, with the remedy, in any later copy.
 void check_only_copy();
+
+/// Registers the unboxed kernels (unboxed_kernels.cpp). This happens at load time, before other threads call the operators; a
+/// call of this function keeps the linker from dropping them. Errors: as `check_only_copy`.
+void register_unboxed_kernels();
 
 /// A library of kernels for `key` in a namespace ("_": all operators). The kernels live as long as the library.
 inline torch::Library kernel_library(c10::DispatchKey key, const std::string& operator_namespace) {

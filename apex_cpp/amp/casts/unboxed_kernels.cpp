@@ -1,5 +1,3 @@
-#include <apex_cpp/amp/casts/unboxed_kernels.h>
-
 #include <apex_cpp/amp/casts/cast_kernels.h>
 #include <apex_cpp/amp/casts/float8_forms.h>
 #include <apex_cpp/amp/casts/operator_slot.h>
@@ -12,31 +10,8 @@
 
 #include <array>
 
+// Unboxed kernels for all ATen operators of the built-in cast lists. The lists, not this file, choose the policies.
 namespace apex::amp::detail {
-namespace {
-
-void register_all(torch::Library& aten) {
-  register_products(aten);
-  register_functions(aten);
-  register_layers(aten);
-  register_arithmetic(aten);
-  register_named(aten);
-}
-
-const AtenKernels& unboxed_kernels() {
-  static const AtenKernels kernels(kCastKey, register_all);
-  return kernels;
-}
-
-[[maybe_unused]] const AtenKernels& unboxed_at_load = unboxed_kernels();
-
-}  // namespace
-
-void register_unboxed_kernels() {
-  unboxed_kernels();
-  check_only_copy();
-}
-
 namespace {
 
 namespace op = at::_ops;
@@ -60,8 +35,6 @@ using InPlaceFunctions = Operators<op::acos_, op::asin_, op::cosh_, op::cumprod_
                                    op::expm1_, op::log_, op::log10_, op::log2_, op::pow__Scalar, op::pow__Tensor,
                                    op::reciprocal_, op::renorm_, op::rsqrt_, op::sinh_, op::tan_>;
 
-}  // namespace
-
 void register_arithmetic(torch::Library& aten) {
   Arithmetic::register_in(aten);
   Comparisons::register_in(aten);
@@ -71,8 +44,6 @@ void register_arithmetic(torch::Library& aten) {
   InPlaceArithmetic::register_in(aten);
   InPlaceFunctions::register_in(aten);
 }
-
-namespace {
 
 using Pointwise =
     Operators<op::acos, op::asin, op::cosh, op::erfinv, op::exp, op::expm1, op::log, op::log10, op::log1p, op::log2,
@@ -85,8 +56,6 @@ using Norms = Operators<op::norm_Scalar, op::norm_ScalarOpt_dtype, op::norm_Scal
                         op::linalg_matrix_norm_str_ord, op::frobenius_norm_dim, op::nuclear_norm, op::nuclear_norm_dim,
                         op::dist, op::cdist, op::pdist, op::renorm, op::cosine_similarity>;
 
-}  // namespace
-
 void register_functions(torch::Library& aten) {
   Pointwise::register_in(aten);
   Activations::register_in(aten);
@@ -94,8 +63,6 @@ void register_functions(torch::Library& aten) {
   Deviations::register_in(aten);
   Norms::register_in(aten);
 }
-
-namespace {
 
 using Normalizations = Operators<op::layer_norm, op::native_layer_norm, op::group_norm, op::native_group_norm, op::rms_norm>;
 using Resampling =
@@ -112,8 +79,6 @@ using Losses = Operators<op::binary_cross_entropy, op::binary_cross_entropy_with
                          op::multilabel_margin_loss, op::nll_loss, op::nll_loss2d, op::nll_loss_nd, op::poisson_nll_loss,
                          op::smooth_l1_loss, op::soft_margin_loss, op::triplet_margin_loss>;
 
-}  // namespace
-
 void register_layers(torch::Library& aten) {
   StatisticsKernel<op::batch_norm>::register_in(aten);
   StatisticsKernel<op::instance_norm>::register_in(aten);
@@ -124,8 +89,6 @@ void register_layers(torch::Library& aten) {
 
 // Overloads with named dimensions, which later versions of LibTorch no longer have.
 #if __has_include(<ATen/core/Dimname.h>)
-namespace {
-
 using Named =
     Operators<op::cat_names, op::concat_names, op::concatenate_names, op::index_add_dimname, op::index_copy_dimname,
               op::scatter_add_dimname, op::softmax_Dimname, op::log_softmax_Dimname, op::cumprod_dimname, op::cumsum_dimname,
@@ -133,33 +96,10 @@ using Named =
               op::std_names_dim, op::std_correction_names, op::var_names_dim, op::var_correction_names,
               op::norm_names_ScalarOpt_dim, op::norm_names_ScalarOpt_dim_dtype>;
 
-}  // namespace
-
 void register_named(torch::Library& aten) { Named::register_in(aten); }
 #else
 void register_named(torch::Library&) {}
 #endif
-
-namespace {
-
-using Convolutions = Operators<op::conv1d, op::conv1d_padding, op::conv2d, op::conv2d_padding, op::conv3d, op::conv3d_padding,
-                               op::conv_transpose1d, op::conv_transpose2d_input, op::conv_transpose3d_input, op::conv_tbc,
-                               op::convolution, op::_convolution, op::_convolution_deprecated>;
-using Products = Operators<op::linear, op::bilinear, op::addmm, op::addmv, op::addr, op::matmul, op::mm, op::mv, op::addbmm,
-                           op::baddbmm, op::dot, op::vdot, op::inner, op::tensordot, op::einsum, op::chain_matmul,
-                           op::linalg_multi_dot, op::linalg_vecdot, op::cross, op::linalg_cross>;
-using Attention = Operators<op::scaled_dot_product_attention, op::_scaled_dot_product_flash_attention>;
-
-}  // namespace
-
-void register_products(torch::Library& aten) {
-  Convolutions::register_in(aten);
-  Products::register_in(aten);
-  register_attention_scores(aten);
-  Attention::register_in(aten);
-}
-
-namespace {
 
 using Bmm = UnboxedKernel<at::_ops::bmm>;
 using Cat = UnboxedKernel<at::_ops::cat>;
@@ -230,13 +170,54 @@ at::Tensor cat(c10::DispatchKeySet keys, const at::ITensorListRef& tensors, int6
   return result;
 }
 
-}  // namespace
-
+// The kernel of `aten::bmm` is that of every listed product with one exception. The scores of `torch::nn::MultiheadAttention`,
+// the product of queries and keys that both lie in memory as heads, are returned in FP32 where the program would get 16 bits,
+// because LibTorch's next step, the fill for a `key_padding_mask`, does not support 16-bit types. The values are those of the
+// 16-bit product. The softmax that follows runs in FP32, as at O1, and the product with the values is 16-bit again. No
+// exception while casts are off. Also registers the kernel of `aten::cat`: only `cat` shows which keys `add_zero_attn` has
+// extended.
 void register_attention_scores(torch::Library& aten) {
   Bmm::slot = &operator_slot(at::_ops::bmm::name, at::_ops::bmm::overload_name);
   aten.impl(Bmm::slot->name.c_str(), TORCH_FN(bmm));
   Cat::slot = &operator_slot(at::_ops::cat::name, at::_ops::cat::overload_name);
   aten.impl(Cat::slot->name.c_str(), TORCH_FN(cat));
+}
+
+using Convolutions = Operators<op::conv1d, op::conv1d_padding, op::conv2d, op::conv2d_padding, op::conv3d, op::conv3d_padding,
+                               op::conv_transpose1d, op::conv_transpose2d_input, op::conv_transpose3d_input, op::conv_tbc,
+                               op::convolution, op::_convolution, op::_convolution_deprecated>;
+using Products = Operators<op::linear, op::bilinear, op::addmm, op::addmv, op::addr, op::matmul, op::mm, op::mv, op::addbmm,
+                           op::baddbmm, op::dot, op::vdot, op::inner, op::tensordot, op::einsum, op::chain_matmul,
+                           op::linalg_multi_dot, op::linalg_vecdot, op::cross, op::linalg_cross>;
+using Attention = Operators<op::scaled_dot_product_attention, op::_scaled_dot_product_flash_attention>;
+
+void register_products(torch::Library& aten) {
+  Convolutions::register_in(aten);
+  Products::register_in(aten);
+  register_attention_scores(aten);
+  Attention::register_in(aten);
+}
+
+void register_all(torch::Library& aten) {
+  register_products(aten);
+  register_functions(aten);
+  register_layers(aten);
+  register_arithmetic(aten);
+  register_named(aten);
+}
+
+const AtenKernels& unboxed_kernels() {
+  static const AtenKernels kernels(kCastKey, register_all);
+  return kernels;
+}
+
+[[maybe_unused]] const AtenKernels& unboxed_at_load = unboxed_kernels();
+
+}  // namespace
+
+void register_unboxed_kernels() {
+  unboxed_kernels();
+  check_only_copy();
 }
 
 }  // namespace apex::amp::detail

@@ -2,7 +2,6 @@
 
 #include <apex_cpp/amp/checkpoint.h>
 #include <apex_cpp/amp/checkpoint/content.h>
-#include <apex_cpp/amp/checkpoint/loading.h>
 #include <apex_cpp/amp/checkpoint/parts.h>
 #include <apex_cpp/amp/masters/optimizer_stash.h>
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>

@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -89,7 +90,14 @@ void add_optimizers(Parts& parts, Optimizers& optimizers) {
   for_each_part(optimizers, [&](auto& optimizer) { parts.optimizers.push_back(&part_of<torch::optim::Optimizer>(optimizer)); });
 }
 
-struct Session;
+/// The parts of these models and, if they are given, optimizers: single ones, vectors or tuples.
+template <class Parts, class Models, class... Optimizers>
+Parts parts_of(Models& models, Optimizers&... optimizers) {
+  Parts parts;
+  add_models(parts, models);
+  (add_optimizers(parts, optimizers), ...);
+  return parts;
+}
 
 /// The stash of an optimizer's handle; null without amp. Errors, with the remedy: RuntimeError for an optimizer that
 /// `initialize` has replaced, or that was moved from.
@@ -113,5 +121,11 @@ void check_generator_states(const std::vector<GeneratorContent>& states);
 
 /// Restores checked states, and adds devices without a state, here or in the file, to `notes`.
 void restore_generator_states(const std::vector<GeneratorContent>& states, std::vector<std::string>& notes);
+
+/// Loads the content that `read` returns into models and optimizers; `path` is the file that it came from. Returns notes, as
+/// `LoadedCheckpoint` has them. Errors: c10::Error naming `caller` and `path`, for errors of `read` and for content that does
+/// not fit, before anything is changed; and if memory runs out while models are written.
+std::vector<std::string> load_content(const std::string& caller, const std::string& path, const LoadedParts& parts,
+                                      const std::function<const CheckpointContent&()>& read);
 
 }  // namespace apex::amp::detail

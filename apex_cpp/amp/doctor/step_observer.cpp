@@ -10,7 +10,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/map_tensors.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
 #include <apex_cpp/torch_compat/autograd.h>
 #include <apex_cpp/torch_compat/private_members.h>
@@ -128,7 +129,7 @@ void StepObserver::begin(const at::RecordFunction& function, Pending& pending) {
   const at::DisableRecordFunctionGuard own_calls;
   const auto names = newest_parameter_names();
   auto& call = pending.call;
-  call.op = name_of_call(function);
+  call.op = torch_compat::name_of_call(function);
   pending.with_grad = at::GradMode::is_enabled();
   const ResultKind result = result_kind(function);
   pending.outermost = result != ResultKind::view && !is_left_out(call.op);

@@ -3,48 +3,13 @@
 #include <apex_cpp/amp/tensors/parameters.h>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
-#include <ATen/record_function.h>
 
 #include <atomic>
 #include <memory>
-#include <string>
 #include <vector>
 
-// Helpers for code that observes operator calls: the tensors among arguments or results, and the module of an argument.
+// Gradients: prepared for the multi-tensor kernels, cleared, and reduced over processes.
 namespace apex::amp::detail {
-
-/// Visits the defined tensors in `value` and in its nested lists and tuples, in order.
-template <class Visit>
-void for_each_tensor(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
-  } else if (value.isTuple()) {
-    for (const c10::IValue& element : value.toTupleRef().elements()) for_each_tensor(element, visit);
-  }
-}
-
-/// The operator name of a call that LibTorch reports, such as "aten::conv2d" or "aten::add.Tensor" with an overload.
-inline std::string name_of_call(const at::RecordFunction& function) {
-  const std::string overload = function.overload_name();
-  return function.name() + (overload.empty() ? "" : "." + overload);
-}
-
-/// The name of `tensor`, a parameter or a view of a parameter. Null for other tensors.
-inline const std::string* name_of_parameter(const at::Tensor& tensor, const ParameterNames& names) {
-  const auto* name = names.find(tensor);
-  return !name && tensor.is_view() ? names.find(at::Tensor(tensor._base())) : name;
-}
-
-/// The path of the module that owns `tensor`, a parameter or a view of a parameter. Empty for other tensors.
-inline std::string module_of(const at::Tensor& tensor, const ParameterNames& names) {
-  const auto* name = name_of_parameter(tensor, names);
-  return name ? module_path_of(*name) : "";
-}
-
-// Helpers that prepare gradients for the multi-tensor kernels, and clear them.
 
 /// `grad` itself if it is non-overlapping and dense, as the kernels require; else a contiguous copy.
 at::Tensor dense(const at::Tensor& grad);

@@ -128,4 +128,16 @@ decltype(auto) map_tensors(const T& value, const F& f) {
 /// A copy of `value` with `f` applied to every tensor, including those in nested lists, tuples and dictionaries.
 c10::IValue map_ivalue(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& f);
 
+/// Visits the defined tensors in `value` and in its nested lists and tuples, in order.
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
+  } else if (value.isTuple()) {
+    for (const c10::IValue& element : value.toTupleRef().elements()) for_each_tensor(element, visit);
+  }
+}
+
 }  // namespace apex::amp::detail

@@ -67,6 +67,18 @@ class ParameterNames {
   WeakTensorMap<std::string> names_;
 };
 
+/// The name of `tensor`, a parameter or a view of a parameter. Null for other tensors.
+inline const std::string* name_of_parameter(const at::Tensor& tensor, const ParameterNames& names) {
+  const auto* name = names.find(tensor);
+  return !name && tensor.is_view() ? names.find(at::Tensor(tensor._base())) : name;
+}
+
+/// The path of the module that owns `tensor`, a parameter or a view of a parameter. Empty for other tensors.
+inline std::string module_of(const at::Tensor& tensor, const ParameterNames& names) {
+  const auto* name = name_of_parameter(tensor, names);
+  return name ? module_path_of(*name) : "";
+}
+
 /// The names of the newest `initialize` call; null before it and after `reset`. Callable from any thread.
 std::shared_ptr<const ParameterNames> newest_parameter_names();
 void set_newest_parameter_names(std::shared_ptr<const ParameterNames> names);

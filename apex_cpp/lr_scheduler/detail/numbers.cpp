@@ -1,4 +1,4 @@
-#include <apex_cpp/lr_scheduler/detail/state_entries.h>
+#include <apex_cpp/lr_scheduler/detail/numbers.h>
 
 #include <c10/util/Exception.h>
 
