@@ -122,6 +122,18 @@ struct Job {
   int64_t* counts;  // one table of bins per tensor; initially 0
 };
 
+// Adds up the tiles of a tensor, in order, after all of them have been read. The order of thrust::reduce depends on the back
+// end, the device and the number of threads; so each sum is computed by a single index of a thrust::for_each_n.
+struct AddTiles {
+  Job job;
+  HD void operator()(int64_t tensor) const {
+    const int64_t end = tensor + 1 < job.tensors ? job.rows[tensor + 1].first_tile : job.tiles;
+    Sums total{0, 0, 0};
+    for (int64_t tile = job.rows[tensor].first_tile; tile < end; ++tile) total = joined(total, job.of_tile[tile]);
+    job.of_tensor[tensor] = total;
+  }
+};
+
 // The range of elements of a tile.
 struct Tile {
   int64_t tensor, begin, end;

@@ -1,11 +1,9 @@
 #pragma once
 
-#include "kernels/rules/arithmetic.h"
 #include "kernels/statistics/bins.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
-#include <c10/util/Exception.h>
 
 #include <array>
 #include <cstdint>
@@ -13,32 +11,12 @@
 
 namespace apex::kernels {
 
-namespace statistics {
-
-// Calls f with a value of the storage type of `dtype`.
-template <class F>
-void with_dtype(at::ScalarType dtype, const F& f) {
-  switch (dtype) {
-    case at::kFloat:
-      return f(float{});
-    case at::kDouble:
-      return f(double{});
-    case at::kHalf:
-      return f(rules::Half{});
-    case at::kBFloat16:
-      return f(rules::BFloat16{});
-    default:
-      TORCH_INTERNAL_ASSERT(false, "statistics: no kernels for ", dtype);
-  }
-}
-
-namespace cuda {
+namespace statistics::cuda {
 
 // Enqueues the job on the current stream of the device, for tensors of that dtype.
 void run(at::ScalarType dtype, c10::Device device, const Job& job);
 
-}  // namespace cuda
-}  // namespace statistics
+}  // namespace statistics::cuda
 
 // Statistics of tensors, in one pass over their memory.
 //

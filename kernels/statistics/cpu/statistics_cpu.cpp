@@ -1,6 +1,8 @@
 #include "kernels/statistics/cpu/statistics_cpu.h"
 
 #include <thrust/execution_policy.h>
+#include <thrust/for_each.h>
+#include <thrust/iterator/counting_iterator.h>
 #include <thrust/system/omp/execution_policy.h>
 
 #include <algorithm>
@@ -9,8 +11,6 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/statistics/bins.h"
-#include "kernels/statistics/passes.h"
-#include "kernels/statistics/statistics.h"
 
 namespace apex::kernels::statistics::cpu {
 namespace {
@@ -67,24 +67,11 @@ struct ReduceTile {
   }
 };
 
-// A GPU block whose threads run one after another.
-struct OneByOne {
-  void barrier() const {}
-  template <class Work>
-  void each_thread(const Work& work) const {
-    for (int thread = 0; thread < kTileLanes; ++thread) work(thread);
-  }
-};
-
-template <class Stored>
-struct ReadTileByLanes {
-  Job job;
-  void operator()(int64_t index) const {
-    uint32_t counts[kBins<ComputesIn<Stored>>];
-    Sums lanes[kTileLanes];
-    read_tile<Stored>(OneByOne{}, job, index, counts, lanes);
-  }
-};
+template <class Policy, class Read>
+void run_passes(const Policy& policy, const Job& job, const Read& read) {
+  thrust::for_each_n(policy, thrust::counting_iterator<int64_t>(0), job.tiles, read);
+  thrust::for_each_n(policy, thrust::counting_iterator<int64_t>(0), job.tensors, AddTiles{job});
+}
 
 template <class Real>
 void run_as(at::ScalarType dtype, const Job& job) {
@@ -98,10 +85,6 @@ void run_as(at::ScalarType dtype, const Job& job) {
 
 void run(at::ScalarType dtype, const Job& job) {
   dtype == at::kDouble ? run_as<double>(dtype, job) : run_as<float>(dtype, job);
-}
-
-void run_by_lanes(at::ScalarType dtype, const Job& job) {
-  with_dtype(dtype, [&](auto stored) { run_passes(thrust::omp::par, job, ReadTileByLanes<decltype(stored)>{job}); });
 }
 
 }  // namespace apex::kernels::statistics::cpu

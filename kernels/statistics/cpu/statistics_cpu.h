@@ -40,7 +40,4 @@ extern const BlockTable kAvx512Blocks;
 // Runs the job on tensors of that dtype, with Thrust's OpenMP back end.
 void run(at::ScalarType dtype, const Job& job);
 
-// Runs the job as a GPU does, one lane after another; for tests.
-void run_by_lanes(at::ScalarType dtype, const Job& job);
-
 }  // namespace apex::kernels::statistics::cpu

@@ -1,5 +1,7 @@
 #include "kernels/statistics/cuda/launch.h"
 
+#include <thrust/for_each.h>
+#include <thrust/iterator/counting_iterator.h>
 #include <thrust/system/cuda/execution_policy.h>
 #include <thrust/system/system_error.h>
 
@@ -7,7 +9,6 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/statistics/bins.h"
-#include "kernels/statistics/passes.h"
 
 namespace apex::kernels::statistics::cuda {
 namespace {
@@ -32,7 +33,8 @@ cudaError_t launch(const Job& job, cudaStream_t stream) {
     if (error != cudaSuccess) return error;
   }
   try {
-    add_up_tiles(thrust::cuda::par_nosync.on(stream), job);
+    const thrust::counting_iterator<int64_t> first(0);
+    thrust::for_each_n(thrust::cuda::par_nosync.on(stream), first, job.tensors, AddTiles{job});
   } catch (const thrust::system_error& error) {
     return static_cast<cudaError_t>(error.code().value());
   }
