@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/multi_tensor_cuda.h"
+#include "kernels/cuda/run.h"
 #include "kernels/optimizers.h"
 #include "kernels/plan/reuse.h"
 
@@ -87,5 +88,16 @@ class Update {
   bool splits_ = false;
   bool stopped_;
 };
+
+// Launches an Op, or the same Op for parameters with remainders.
+template <class Op>
+void run_on_cuda(const Update& update, const cuda::Call& call, const Op& op) {
+  update.splits() ? cuda::run_update(call, cuda::Split<Op>{op}) : cuda::run_update(call, op);
+}
+
+template <class Op>
+void run_sum_on_cuda(const Update& update, const cuda::Call& call, const Op& op) {
+  update.splits() ? cuda::run_sum(call, cuda::Split<Op>{op}) : cuda::run_sum(call, op);
+}
 
 }  // namespace apex::kernels

@@ -60,9 +60,6 @@ torch::nn::Module& BN_convert_float(torch::nn::Module& module);
 
 namespace detail {
 
-template <class Net>
-using ImplOf = std::decay_t<decltype(*std::declval<Net&>())>;
-
 /// A network behind a cast of its inputs to float16. `Net` is a TORCH_MODULE holder or a shared_ptr to a module.
 template <class Net>
 class HalfInputs : public torch::nn::Module {

@@ -14,6 +14,7 @@
 #include "kernels/rules/sgd.h"
 
 #include <cstdint>
+#include <type_traits>
 
 // Tables of functions over blocks of values, one table per instruction set. A source file compiled for the instruction set
 // defines the table and exports nothing else: otherwise the linker could use its code where another instruction set is meant.
@@ -142,6 +143,16 @@ const auto& of_current_isa() {
   }
 #endif
   return portable;
+}
+
+// The part of a table for the type Real.
+template <class Real, class Table>
+const auto& of_real(const Table& table) {
+  if constexpr (std::is_same_v<Real, float>) {
+    return table.of_float;
+  } else {
+    return table.of_double;
+  }
 }
 
 // For tests. Throws c10::Error if `isa` is not available. Must not be called while kernels run.

@@ -56,6 +56,9 @@ cudaError_t resident_blocks(Kernel kernel, int threads, int* blocks) {
   return error;
 }
 
+// The blocks of a kernel whose blocks process `count` items in turn.
+inline unsigned blocks_for(int64_t count) { return static_cast<unsigned>(std::min(count, kMostBlocks)); }
+
 // Launches a kernel with a persistent grid: each block processes several parts in turn.
 template <auto kKernel, class Op>
 cudaError_t launch(const Table& table, const Op& op, int64_t parts, int threads, cudaStream_t stream) {

@@ -248,11 +248,11 @@ HD inline double power(double base, int64_t exponent) {
   return result;
 }
 
-// The larger of |a| and |b|, or NaN if one of them is NaN. Without the sign, the bits of floating-point values are ordered like
-// the values, with Inf and then NaN at the end.
 // a, or `largest` where a is NaN or not below it.
 HD inline float at_most(float a, float largest) { return a < largest ? a : largest; }
 
+// The larger of |a| and |b|, or NaN if one of them is NaN. Without the sign, the bits of floating-point values are ordered like
+// the values, with Inf and then NaN at the end.
 HD inline float larger_magnitude(float a, float b) {
   const uint32_t a_bits = to_bits(a) & ~detail::kSign;
   const uint32_t b_bits = to_bits(b) & ~detail::kSign;

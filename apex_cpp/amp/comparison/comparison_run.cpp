@@ -44,7 +44,7 @@ struct ComparisonRun::Record {
     const auto& session = detail::require_session("ComparisonRun");
     if (done.empty()) find_gpu(*session.parameter_names);
     auto& step = done.emplace_back();
-    step.loss_scale = session.scalers.empty() ? 1 : session.scalers.front().loss_scale();
+    step.loss_scale = session.first_loss_scale();
     const auto number = static_cast<int64_t>(done.size()) - 1;
     if (!only_times) observe_step(number);
     synchronize();
@@ -65,8 +65,7 @@ struct ComparisonRun::Record {
     TORCH_CHECK(step.has_loss, "ComparisonRun: step ", done.size() - 1,
                 " ended without its loss. Write run.loss(loss) in every step.");
     const auto& session = detail::require_session("ComparisonRun");
-    step.skipped = std::any_of(session.scalers.begin(), session.scalers.end(),
-                               [](const LossScaler& scaler) { return scaler.skipped_in_a_row() > 0; });
+    step.skipped = session.has_skipped();
     if (only_times) return;
     if (trace) operators = trace->csv();
     trace.reset();

@@ -10,7 +10,8 @@
 #include <algorithm>
 #include <cmath>
 
-namespace apex::amp::detail {
+namespace apex::amp {
+namespace detail {
 namespace {
 
 // A run fails after this many skipped steps in a row: a dynamic loss scale has fallen from 2^16 to 2^-4 by then.
@@ -29,10 +30,6 @@ std::string RunRecord::failure_reason() const {
   return std::isnan(losses.back()) ? "the loss is nan" : "the loss is infinite";
 }
 
-}  // namespace apex::amp::detail
-
-namespace apex::amp {
-namespace detail {
 namespace {
 
 void perturb_all_weights(c10::ScalarType dtype) {
@@ -54,15 +51,7 @@ std::string nonfinite_weight() {
   return first;
 }
 
-double newest_loss_scale(Session& session) { return session.scalers.empty() ? 1.0 : session.scalers.front().loss_scale(); }
-
-bool was_skipped(const Session& session) {
-  return std::any_of(session.scalers.begin(), session.scalers.end(),
-                     [](const LossScaler& scaler) { return scaler.skipped_in_a_row() > 0; });
-}
-
 }  // namespace
-
 }  // namespace detail
 
 DoctorRun::DoctorRun(std::shared_ptr<detail::RunRecord> record) : record_(std::move(record)) {}
@@ -111,10 +100,10 @@ void DoctorRun::end() {
   TORCH_CHECK(record_->has_loss, "Doctor: step ", record_->step,
               " ended without its loss. Write run.loss(loss) in every step.");
   auto& session = detail::require_session("Doctor");
-  record_->skipped.push_back(detail::was_skipped(session));
+  record_->skipped.push_back(session.has_skipped());
   if (!record_->observer) return;
   record_->observed.calls = record_->observer->take();
-  record_->observed.loss_scale = detail::newest_loss_scale(session);
+  record_->observed.loss_scale = session.first_loss_scale();
   if (session.cast_rules) record_->observed.float8_operators = session.cast_rules->float8_operators();
   record_->observed.bfloat16_modules = session.settings.bfloat16_modules.value_or(std::vector<std::string>());
   record_->observer.reset();

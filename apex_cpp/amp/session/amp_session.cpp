@@ -11,6 +11,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <atomic>
 #include <iomanip>
 #include <iostream>
@@ -49,6 +50,10 @@ std::string Session::plain_name_of(const at::Tensor& parameter) const {
   std::ostringstream description;
   description << "of shape " << parameter.sizes() << " (in no initialized model)";
   return description.str();
+}
+
+bool Session::has_skipped() const {
+  return std::any_of(scalers.begin(), scalers.end(), [](const LossScaler& scaler) { return scaler.skipped_in_a_row() > 0; });
 }
 
 void Session::clear_cast_cache() const {

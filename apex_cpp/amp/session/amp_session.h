@@ -58,6 +58,10 @@ struct Session : std::enable_shared_from_this<Session> {
   void clear_cast_cache() const;
   /// Of the recipe `delayed`; null with any other.
   std::shared_ptr<Float8History> float8_history() const { return cast_rules ? cast_rules->float8_history() : nullptr; }
+  /// Of the first loss; 1 without loss scalers.
+  double first_loss_scale() const { return scalers.empty() ? 1 : scalers.front().loss_scale(); }
+  /// Whether any loss skipped its newest step.
+  bool has_skipped() const;
   bool has_masters() const { return settings.properties.master_weights.value_or(false); }
   /// The parameter's name in its model, or a description if it belongs to no model.
   std::string plain_name_of(const at::Tensor& parameter) const;

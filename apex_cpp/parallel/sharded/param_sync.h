@@ -21,7 +21,6 @@ class ParamSync {
   at::Tensor place_of(size_t index);
   /// Sends the new values. Collective.
   void start();
-  bool under_way() const { return started_; }
   /// Waits for the new values, writes them to the parameters, and calls `written` for each.
   void finish(const std::function<void(const at::Tensor&)>& written);
 

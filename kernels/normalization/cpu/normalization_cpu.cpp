@@ -27,15 +27,9 @@ constexpr int64_t kColumns = 64;  // columns folded together over the blocks
 
 template <class Real>
 const RowKernels<Real>& current_rows(NormKind kind) {
-  const auto& of_kind = [](const KindTables<Real>& tables, NormKind k) -> const RowKernels<Real>& {
-    return k == NormKind::layer ? tables.layer : tables.rms;
-  };
-  const RowTables& tables = kernels::cpu::of_current_isa<kPortableRows, kAvx2Rows, kAvx512Rows>();
-  if constexpr (std::is_same_v<Real, float>) {
-    return of_kind(tables.of_float, kind);
-  } else {
-    return of_kind(tables.of_double, kind);
-  }
+  const KindTables<Real>& tables =
+      kernels::cpu::of_real<Real>(kernels::cpu::of_current_isa<kPortableRows, kAvx2Rows, kAvx512Rows>());
+  return kind == NormKind::layer ? tables.layer : tables.rms;
 }
 
 // Weight and bias as values, converted once for all rows.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/normalization/cuda/launch.h"
 
 // Assigns rows to the threads of a device.
@@ -100,15 +100,11 @@ __global__ void __launch_bounds__(kCount, kThreadsAtOnce<Args> / kCount) rows_ke
   }
 }
 
-inline unsigned blocks_for(int64_t count) {
-  return static_cast<unsigned>(count < kernels::cuda::kMostBlocks ? count : kernels::cuda::kMostBlocks);
-}
-
 template <int kUsedSlots, template <class, class, class> class Row, class Kind, class Access, class Args>
 cudaError_t launch_slots(const Args& args, cudaStream_t stream) {
   constexpr int kThreads = kUsedSlots * kSlotThreads;
-  return kernels::cuda::launch_kernel(rows_kernel<Row, Kind, Access, kThreads, Args>, blocks_for(args.rows), kThreads, stream,
-                                      args);
+  return kernels::cuda::launch_kernel(rows_kernel<Row, Kind, Access, kThreads, Args>, kernels::cuda::blocks_for(args.rows),
+                                      kThreads, stream, args);
 }
 
 // Uses the slots that have segments of a row: one, up to four, or all. Float64 rows, which exist for testing, always get all:

@@ -17,12 +17,7 @@ namespace {
 
 template <class Real>
 AddBlock<Real> current_add_block() {
-  const BlockTable& table = kernels::cpu::of_current_isa<kPortableBlocks, kAvx2Blocks, kAvx512Blocks>();
-  if constexpr (std::is_same_v<Real, float>) {
-    return table.of_float;
-  } else {
-    return table.of_double;
-  }
+  return kernels::cpu::of_real<Real>(kernels::cpu::of_current_isa<kPortableBlocks, kAvx2Blocks, kAvx512Blocks>());
 }
 
 // Reads a tile block by block. Values not stored as Real are converted in a cache-sized buffer.

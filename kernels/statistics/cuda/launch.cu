@@ -5,8 +5,6 @@
 #include <thrust/system/cuda/execution_policy.h>
 #include <thrust/system/system_error.h>
 
-#include <algorithm>
-
 #include "kernels/cuda/launch.cuh"
 #include "kernels/statistics/bins.h"
 
@@ -28,7 +26,7 @@ __global__ void __launch_bounds__(kTileLanes) read_tiles_kernel(Job job) {
 template <class Stored>
 cudaError_t launch(const Job& job, cudaStream_t stream) {
   if (job.tiles > 0) {
-    const auto blocks = static_cast<unsigned>(std::min<int64_t>(job.tiles, kernels::cuda::kMostBlocks));
+    const unsigned blocks = kernels::cuda::blocks_for(job.tiles);
     const cudaError_t error = kernels::cuda::launch_kernel(read_tiles_kernel<Stored>, blocks, kTileLanes, stream, job);
     if (error != cudaSuccess) return error;
   }

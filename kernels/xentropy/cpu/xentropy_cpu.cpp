@@ -21,12 +21,7 @@ constexpr int64_t kGrain = 16384;
 
 template <class Real>
 const RowKernels<Real>& current_rows() {
-  const RowTable& table = kernels::cpu::of_current_isa<kPortableRows, kAvx2Rows, kAvx512Rows>();
-  if constexpr (std::is_same_v<Real, float>) {
-    return table.of_float;
-  } else {
-    return table.of_double;
-  }
+  return kernels::cpu::of_real<Real>(kernels::cpu::of_current_isa<kPortableRows, kAvx2Rows, kAvx512Rows>());
 }
 
 // Runs one pass over the rows: pass.row(i, label), or pass.fill(i, value) if the label is `padding` or not a class.

@@ -1,6 +1,6 @@
 #include "kernels/xentropy/cuda/launch.h"
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace apex::kernels::xentropy::cuda {
 namespace {
@@ -155,20 +155,18 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Args<Stored, Loss> a
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) Row<Stored, Loss>(args, row).backward();
 }
 
-unsigned blocks_for(int64_t rows) {
-  return static_cast<unsigned>(rows < kernels::cuda::kMostBlocks ? rows : kernels::cuda::kMostBlocks);
-}
-
 }  // namespace
 
 template <class Stored, class Loss>
 cudaError_t launch_forward(const Args<Stored, Loss>& args, cudaStream_t stream) {
-  return kernels::cuda::launch_kernel(forward_kernel<Stored, Loss>, blocks_for(args.rows), kThreads, stream, args);
+  return kernels::cuda::launch_kernel(forward_kernel<Stored, Loss>, kernels::cuda::blocks_for(args.rows), kThreads, stream,
+                                      args);
 }
 
 template <class Stored, class Loss>
 cudaError_t launch_backward(const Args<Stored, Loss>& args, cudaStream_t stream) {
-  return kernels::cuda::launch_kernel(backward_kernel<Stored, Loss>, blocks_for(args.rows), kThreads, stream, args);
+  return kernels::cuda::launch_kernel(backward_kernel<Stored, Loss>, kernels::cuda::blocks_for(args.rows), kThreads, stream,
+                                      args);
 }
 
 template cudaError_t launch_forward(const Args<float, float>&, cudaStream_t);
