@@ -12,7 +12,9 @@ namespace apex::opt_levels {
 
 /// How operators on 16-bit CPU tensors compute. Results are stored in 16 bits either way.
 enum class Cpu16Bit : unsigned char {
-  automatic,  ///< "auto": `native` where the processor and oneDNN compute the type in hardware, else `float32`
+  automatic,  ///< "auto": `native` where the processor has instructions for the type, oneDNN may use them, and a probe
+              ///< finds them fast enough, else `float32`; the environment variable APEX_CPP_CPU_16BIT replaces this
+              ///< decision
   native,     ///< LibTorch's own kernels for the type compute
   float32     ///< inputs are cast to FP32, FP32 kernels compute, and the result is rounded once
 };

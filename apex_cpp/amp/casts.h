@@ -93,9 +93,9 @@ auto promote_function(Function&& function) {
 }
 
 /// Switches casts off on the calling thread for its lifetime. Guards may nest, and an exception may end them. Does nothing
-/// without O1 or O4. If a torch::autograd::Function that was applied within the guard computes its forward pass again during
-/// backward, that pass is not cast either. As in Apex (SL-20), in-place functions and banned functions still throw for 16-bit
-/// tensors.
+/// without O1 or O4, except at O6, where it switches FP8 off: products stay in BF16. If a torch::autograd::Function
+/// that was applied within the guard computes its forward pass again during backward, that pass is not cast either. As in
+/// Apex (SL-20), in-place functions and banned functions still throw for 16-bit tensors.
 class disable_casts {
  public:
   disable_casts();

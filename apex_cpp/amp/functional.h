@@ -26,8 +26,8 @@ at::Tensor softmin(const at::Tensor& input, const torch::nn::functional::Softmin
 
 namespace apex::amp {
 
-/// `tensor.cpu()`; converts a 16-bit tensor to FP32 at O1 and O4. Apex patches `Tensor.cpu` itself; here it is a separate
-/// function, so that `Tensor::to` never changes a type implicitly.
+/// `tensor.cpu()`; converts a floating-point tensor, also one in FP64, to FP32 at O1 and O4. Apex patches `Tensor.cpu`
+/// itself; here it is a separate function, so that `Tensor::to` never changes a type implicitly.
 at::Tensor cpu(const at::Tensor& tensor);
 
 }  // namespace apex::amp

@@ -210,12 +210,13 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 ///
 /// Parameters are cast in place: each stays the same TensorImpl on the same device.
 ///
-/// Operators are cast on the calling thread until the next `initialize` or `reset`, and on any thread inside the handles'
-/// forward passes. (A later `initialize` with `enabled` false ends casts only if their handles are gone.) Operators are not
-/// cast in an optimizer's step or in a backward pass, except in a forward pass that a torch::autograd::Function recomputes
-/// there. At O1 and O4 the cast lists decide. At O2, O3, O5 and O6 the handle's forward computes in the type of its 16-bit
-/// weights; O6 rounds the factors of matrix products to FP8. For the *original* model, called on this thread, FP32 inputs are
-/// cast to the weights' type and outputs stay 16-bit; losses then run in FP32 unless `cast_model_outputs` is a 16-bit type.
+/// Operators are cast on the calling thread, and on any other thread from its first forward pass of a handle on, until
+/// the next `initialize` or `reset`. (A later `initialize` with `enabled` false ends casts only if their handles are
+/// gone.) Operators are not cast in an optimizer's step or in a backward pass, except in a forward pass that a
+/// torch::autograd::Function recomputes there. At O1 and O4 the cast lists decide. At O2, O3, O5 and O6 the handle's
+/// forward computes in the type of its 16-bit weights; O6 rounds the factors of matrix products to FP8. For the
+/// *original* model, called on this thread, FP32 inputs are cast to the weights' type and outputs stay 16-bit; losses
+/// then run in FP32 unless `cast_model_outputs` is a 16-bit type.
 ///
 /// LibTorch's `parameters()` lists a shared parameter once for each module that has it. The handle's groups list it once, as
 /// Python's `parameters()` does, and step it once. Without amp, or with `enabled` false, torch's own optimizers step it as

@@ -51,8 +51,10 @@ TEST_F(Functional, NormalizeAndSoftminRunInFloat32) {
 }
 
 TEST_F(Functional, CpuCastsToFloat) {
+  EXPECT_EQ(amp::cpu(torch::ones({2}, torch::kDouble)).dtype(), torch::kDouble);
   auto net = amp::initialize(model, "O1", quiet());
   EXPECT_EQ(amp::cpu(torch::ones({2}).to(torch::kHalf)).dtype(), torch::kFloat);
+  EXPECT_EQ(amp::cpu(torch::ones({2}, torch::kDouble)).dtype(), torch::kFloat);
   EXPECT_EQ(amp::cpu(torch::ones({2}, torch::kLong)).dtype(), torch::kLong);
 }
 

@@ -16,11 +16,13 @@ FOLDERS = ("apex_cpp", "kernels", "opt_levels")
 SUFFIXES = {".h", ".cpp", ".cuh", ".cu"}
 VALUE = "…"
 
+WARNING = (re.compile(r"\bTORCH_WARN(?:_ONCE|_DEPRECATION)?\s*\("), slice(0, None))
 # What stands before the text: a condition or the class of the error, both, nothing, or a condition with commas of its own.
 MACROS = (
     (re.compile(r"\b(?:TORCH_CHECK(?:_VALUE|_TYPE|_INDEX|_NOT_IMPLEMENTED)?|C10_THROW_ERROR)\s*\("), slice(1, None)),
     (re.compile(r"\bTORCH_CHECK_WITH\s*\("), slice(2, None)),
-    (re.compile(r"\b(?:TORCH_WARN(?:_ONCE|_DEPRECATION)?|throw std::\w+)\s*\("), slice(0, None)),
+    (re.compile(r"\bthrow std::\w+\s*\("), slice(0, None)),
+    WARNING,
 )
 INTERNAL = (re.compile(r"\bTORCH_INTERNAL_ASSERT(?:_DEBUG_ONLY)?\s*\("), slice(1, None))
 COMPILE_TIME = (re.compile(r"\bstatic_assert\s*\("), slice(-1, None))
@@ -126,6 +128,11 @@ def messages():
             calls = (arguments(source, match.end())[1:] for match in helper.finditer(source))
             found += [(file, tidy(around.format(text_of_all(call, {})))) for call in calls]
     return with_words(found)
+
+
+def warnings():
+    """(file, text) of every warning: the program continues."""
+    return with_words((file, tidy(text)) for file, source in sources() for text in messages_of(source, (WARNING,)))
 
 
 def internal_messages():

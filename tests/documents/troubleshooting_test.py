@@ -1,5 +1,6 @@
 """Compares apex_cpp/troubleshooting.md with the sources: every text that a program can reach stands on the page with a remedy,
-every text on the page is in the sources, and no internal check is one that a program reaches.
+every text on the page is in the sources, and no internal check is one that a program reaches. A section whose title says
+"warns" has warnings alone, and one whose title says "refuses" has none.
 
 A section of the page begins with a mark that names the folders and files of its texts. A text is a row of a table, or an item of
 a list whose remedy is the paragraph above. A row's left cell is the text, or its beginning where the rest of the text is the remedy.
@@ -12,6 +13,7 @@ import messages
 PAGE = messages.ROOT / "apex_cpp/troubleshooting.md"
 TESTS = messages.ROOT / "tests"
 SECTION = re.compile(r"^<!-- messages of: (.*?) -->\n(.*?)(?=^#|^<!-- messages of|\Z)", re.M | re.S)
+TITLED = re.compile(r"^### ([^\n]*)\n(.*?)(?=^##|\Z)", re.M | re.S)
 ROW = re.compile(r"\| (.+?) (?<!\\)\| ?(.*?) ?\|$")
 LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 TELLING = 12  # characters from which a part of a text is taken for the text
@@ -58,6 +60,17 @@ def compare(found, page):
             yield f"a text without a remedy: {text}"
 
 
+def misplaced(page, warnings):
+    """Complaints about errors in a section whose title says "warns", and about warnings in one that says "refuses"."""
+    texts = {words(text) for _, text in warnings}
+    for title, body in TITLED.findall(page):
+        kinds = set(re.findall(r"\b(?:warns|refuses)\b", title))
+        for text, remedy in entries(body) if kinds else ():
+            is_warning = not texts.isdisjoint((words(text), words(f"{text} {remedy}")))
+            if is_warning != ("warns" in kinds):
+                yield f"'{text}' is {'a warning' if is_warning else 'an error'}, and stands in the section '{title}'"
+
+
 def exists(module):
     return (messages.ROOT / module).exists() or (messages.ROOT / f"{module}.h").exists()
 
@@ -102,6 +115,18 @@ def check_the_check():
     assert list(messages.messages_of(text, messages.macros_of("kernels/f.cpp"))) == ["…: it's …, so. Use …."]
 
 
+def check_the_check_of_sections():
+    table = "| text | what to do |\n|---|---|\n| `a b.` | Use c. |\n"
+    page = f"### `f` refuses x\n\n{table}\n### `f` warns\n\n- `d e.`\n\n### Next\n\n- `g.`\n"
+    assert not list(misplaced(page, [("f.h", "d e.")]))
+    assert not list(misplaced(page, [("f.h", "d e."), ("f.h", "g.")]))
+    assert len(list(misplaced(page, [("f.h", "a b. Use c."), ("f.h", "d e.")]))) == 1
+    assert len(list(misplaced(page, []))) == 1
+    source = 'TORCH_WARN("a ", n, " b."); TORCH_WARN_ONCE("c d."); TORCH_CHECK(n, "e f."); throw std::bad("g h.");'
+    assert list(messages.messages_of(source, (messages.WARNING,))) == ["a … b.", "c d."]
+    assert sorted(messages.messages_of(source, messages.MACROS)) == ["a … b.", "c d.", "e f.", "g h."]
+
+
 def check_the_check_of_internal_texts():
     source = 'TORCH_INTERNAL_ASSERT(n > 0, "a table of ", n, " rows has no kernel"); static_assert(kRows == 1, "one row");'
     reached = {file: list(messages.messages_of(source, messages.macros_of(file)))
@@ -116,14 +141,16 @@ def check_the_check_of_internal_texts():
 
 
 check_the_check()
+check_the_check_of_sections()
 check_the_check_of_internal_texts()
-found, internal = messages.messages(), messages.internal_messages()
+found, internal, warnings = messages.messages(), messages.internal_messages(), messages.warnings()
 assert len(found) > 400, f"{len(found)} texts were found: the patterns of messages.py miss most of them"
 assert internal, "no internal check was found: the pattern of messages.py misses them"
+assert len(warnings) > 15, f"{len(warnings)} warnings were found: the pattern of messages.py misses most of them"
 tests = list(public_tests())
 assert len(tests) > 100, f"{len(tests)} tests without a header of kernels/ were found"
 page = PAGE.read_text()
-complaints = [*unknown_folders(page), *compare(found, page), *provoked(internal, tests)]
+complaints = [*unknown_folders(page), *compare(found, page), *misplaced(page, warnings), *provoked(internal, tests)]
 print("\n".join(complaints))
 print(f"{len(found)} texts, {len(internal)} internal checks, {len(complaints)} complaints about {PAGE.relative_to(messages.ROOT)}")
 sys.exit(bool(complaints))
