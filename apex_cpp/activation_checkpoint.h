@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
@@ -115,7 +116,8 @@ auto checkpoint_call(Function function, const TensorList& buffers, const Inputs&
 /// Returns `function(inputs...)` without keeping the tensors that its backward pass needs: they are computed again in the
 /// backward pass. It is `torch.utils.checkpoint.checkpoint(function, *inputs, use_reentrant=False)`. Hooks,
 /// DistributedDataParallel and SyncBatchNorm see one ordinary backward pass. Gradients have the bits of a call without
-/// `checkpoint`, except where three or more are added into one tensor: the order of the additions may differ.
+/// `checkpoint`, with two exceptions: where three or more are added into one tensor, the order of the additions may
+/// differ; at O1 and O4 and under autocast a weight is cast, and its gradient rounded, for each use in a `checkpoint`.
 ///
 /// `function`: a callable object, a module holder such as `torch::nn::Linear`, a pointer to a module, or a handle of amp. It is
 /// copied, and called now and once in each backward pass. A module's buffers (running statistics of batch norm) are updated by
@@ -130,13 +132,16 @@ auto checkpoint_call(Function function, const TensorList& buffers, const Inputs&
 /// `std::pair` of tensors; one that shares memory with an input, a parameter or another result is a copy.
 ///
 /// Without grad mode it is a plain call. Works within another `checkpoint`, with `retain_graph` and with `create_graph` (hooks
-/// of tensors that the function uses then run twice). Waits for a GPU where the function does. Errors: what the function
-/// throws, now or from `backward`; RuntimeError in `backward` if the second call gives other results in number, shape or dtype,
-/// if it uses other parameters, or if an input or a parameter was written in the meantime, except through
-/// `tensor.data()`, as LibTorch's own optimizers write.
+/// of tensors that the function uses then run twice). Waits for a GPU where the function does. Errors: ValueError for a null
+/// module; what the function throws, now or from `backward`; RuntimeError in `backward` if the second call gives other results
+/// in number, shape or dtype, if it uses other parameters, or if an input or a parameter was written in the meantime, except
+/// through `tensor.data()`, as LibTorch's own optimizers write.
 template <class Function, class... Inputs>
 auto checkpoint(const Function& function, const Inputs&... inputs) {
   if constexpr (detail::is_module<Function>) {
+    if constexpr (std::is_constructible_v<bool, const Function&>) {
+      TORCH_CHECK_VALUE(static_cast<bool>(function), "apex::checkpoint was given a null module. Construct it first.");
+    }
     auto forward = [module = function](const auto&... arguments) mutable { return module->forward(arguments...); };
     return detail::checkpoint_call(std::move(forward), function->buffers(), inputs...);
   } else {

@@ -21,8 +21,9 @@ namespace apex::contrib {
 /// `amp::clip_grad_norm_(opt, max_norm)`.
 ///
 /// Errors: ValueError for a `max_norm` or `norm_type` that is NaN, for a negative `max_norm`, for a `norm_type` of 0, whose
-/// count of values does not change by scaling (Apex and PyTorch accept it, and count gradients), and for a sparse gradient;
-/// RuntimeError with `error_if_nonfinite` for a norm that is not finite, before any gradient is changed.
+/// count of values does not change by scaling (Apex and PyTorch accept it, and count gradients), and for a gradient that is
+/// sparse, repeats elements in memory (`expand`), or was made in inference mode; RuntimeError with `error_if_nonfinite` for a
+/// norm that is not finite. All come before any gradient is changed.
 /// Apex: `apex.contrib.clip_grad.clip_grad_norm_`, which fuses float16 and float32 gradients of one GPU and order 2.
 at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0,
                            bool error_if_nonfinite = false);

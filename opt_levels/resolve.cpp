@@ -25,7 +25,8 @@ bool is_model_type(c10::ScalarType type) {
   return type == c10::ScalarType::Half || type == c10::ScalarType::BFloat16 || type == c10::ScalarType::Float;
 }
 
-bool is_usable_scale(double scale) { return std::isfinite(scale) && scale > 0; }
+// In float32, in which losses are scaled.
+bool is_usable_scale(double scale) { return std::isnormal(static_cast<float>(scale)) && scale > 0; }
 
 class Resolver {
  public:
@@ -158,7 +159,8 @@ class Resolver {
   }
 
   void check_scale(const char* name, double scale) const {
-    TORCH_CHECK_VALUE(is_usable_scale(scale), given(name, scale), " is not allowed. Give a positive finite number.");
+    TORCH_CHECK_VALUE(is_usable_scale(scale), given(name, scale),
+                      " is not allowed. Give a positive finite number that float32 holds, from 1.2e-38 to 3.4e38.");
   }
 
   static constexpr const char* kCastingLevels = "Leave the option out, or use O2 or O3 (O5 in bfloat16), which cast the model.";

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace apex::amp {
@@ -26,14 +27,36 @@ constexpr const char* kGrowthInterval = "growth_interval";
 constexpr const char* kGrowthTracker = "_growth_tracker";
 
 void check_scale(double scale) {
-  TORCH_CHECK_VALUE(std::isfinite(static_cast<float>(scale)) && scale > 0,
-                    "GradScaler: a scale must be positive and finite in float32, got ", scale, ".");
+  TORCH_CHECK_VALUE(std::isnormal(static_cast<float>(scale)) && scale > 0,
+                    "GradScaler: a scale must be positive and finite in float32, from 1.2e-38 to 3.4e38, got ", scale, ".");
+}
+
+// A factor of 0 or less would end training: no gradient survives such a scale.
+void check_scaler_options(const GradScalerOptions& options) {
+  TORCH_CHECK(options.growth_factor() > 1.0, "GradScaler: growth_factor must be above 1, got ", options.growth_factor(), ".");
+  TORCH_CHECK(options.backoff_factor() < 1.0, "GradScaler: backoff_factor must be below 1, got ", options.backoff_factor(),
+              ".");
+  TORCH_CHECK(options.backoff_factor() > 0.0, "GradScaler: backoff_factor must be above 0, got ", options.backoff_factor(),
+              ".");
+  TORCH_CHECK_VALUE(options.growth_interval() >= 1, "GradScaler: growth_interval must be at least 1, got ",
+                    options.growth_interval(), ".");
+  check_scale(options.init_scale());
 }
 
 double entry(const GradScaler::StateDict& state, const char* key) {
   const double* value = state.find(key);
   TORCH_CHECK(value, "GradScaler::load_state_dict: the state has no '", key, "'. Give what GradScaler::state_dict returned.");
   return *value;
+}
+
+constexpr double kLargestTracker = std::numeric_limits<int32_t>::max();
+constexpr double kLargestInterval = 0x1p53;  // doubles have every whole number up to here
+
+int64_t count_in(const GradScaler::StateDict& state, const char* key, double largest) {
+  const double value = entry(state, key);
+  TORCH_CHECK_VALUE(value >= 0 && value <= largest && value == std::floor(value), "GradScaler::load_state_dict: '", key,
+                    "' is ", value, ", which is no count. Give what GradScaler::state_dict returned.");
+  return static_cast<int64_t>(value);
 }
 
 /// Stays the same when an optimizer is moved: the address of its default options, which it owns by pointer. An optimizer
@@ -59,11 +82,7 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
     TORCH_WARN("GradScaler(\"cuda\") disables itself: there is no CUDA device. Give \"cpu\" to scale losses on the CPU.");
     options_.enabled(false);
   }
-  if (!is_enabled()) return;
-  TORCH_CHECK(options_.growth_factor() > 1.0, "GradScaler: growth_factor must be above 1, got ", options_.growth_factor(), ".");
-  TORCH_CHECK(options_.backoff_factor() < 1.0, "GradScaler: backoff_factor must be below 1, got ", options_.backoff_factor(),
-              ".");
-  check_scale(options_.init_scale());
+  if (is_enabled()) check_scaler_options(options_);
 }
 
 GradScaler::GradScaler(DeviceTypeArg device, double init_scale, double growth_factor, double backoff_factor,
@@ -153,7 +172,9 @@ void GradScaler::update() {
     found_infs.insert(found_infs.end(), state.found_infs.begin(), state.found_infs.end());
   }
   TORCH_CHECK(!found_infs.empty(), "No inf checks were recorded prior to update. Call step() of at least one optimizer first.");
-  if (std::exchange(tracker_may_be_past_, false)) growth_tracker_.clamp_max_(std::max<int64_t>(get_growth_interval() - 1, 0));
+  if (std::exchange(tracker_may_be_past_, false)) {
+    growth_tracker_.clamp_max_(std::min<int64_t>(get_growth_interval() - 1, std::numeric_limits<int32_t>::max()));
+  }
   at::_amp_update_scale_(scale_, growth_tracker_, combined(found_infs), options_.growth_factor(), options_.backoff_factor(),
                          options_.growth_interval());
   optimizer_states_.clear();
@@ -188,6 +209,20 @@ int64_t GradScaler::get_growth_tracker() const {
   return growth_tracker_.defined() ? growth_tracker_.item<int>() : init_growth_tracker_;
 }
 
+void GradScaler::set_options(const GradScalerOptions& options) {
+  if (is_enabled()) check_scaler_options(options);
+  options_ = options;
+}
+
+void GradScaler::set_growth_factor(double factor) { set_options(GradScalerOptions(options_).growth_factor(factor)); }
+
+void GradScaler::set_backoff_factor(double factor) { set_options(GradScalerOptions(options_).backoff_factor(factor)); }
+
+void GradScaler::set_growth_interval(int64_t interval) {
+  set_options(GradScalerOptions(options_).growth_interval(interval));
+  tracker_may_be_past_ = true;
+}
+
 GradScaler::StateDict GradScaler::state_dict() const {
   StateDict state;
   if (!is_enabled()) return state;
@@ -205,10 +240,11 @@ void GradScaler::load_state_dict(const StateDict& state) {
               "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.");
   const double scale = entry(state, kScale);
   const double growth_factor = entry(state, kGrowthFactor), backoff_factor = entry(state, kBackoffFactor);
-  const auto growth_interval = static_cast<int64_t>(entry(state, kGrowthInterval));
-  const auto growth_tracker = static_cast<int64_t>(entry(state, kGrowthTracker));
-  check_scale(scale);
-  options_.init_scale(scale).growth_factor(growth_factor).backoff_factor(backoff_factor).growth_interval(growth_interval);
+  const int64_t growth_interval = count_in(state, kGrowthInterval, kLargestInterval);
+  const int64_t growth_tracker = count_in(state, kGrowthTracker, kLargestTracker);
+  GradScalerOptions options = options_;
+  options.init_scale(scale).growth_factor(growth_factor).backoff_factor(backoff_factor).growth_interval(growth_interval);
+  set_options(options);
   init_growth_tracker_ = growth_tracker;
   tracker_may_be_past_ = true;
   if (scale_.defined()) {

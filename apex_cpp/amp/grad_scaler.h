@@ -25,8 +25,9 @@ struct GradScalerOptions {
   TORCH_ARG(double, init_scale) = 65536.0;
   /// Factor for the scale after `growth_interval` updates in a row without Inf or NaN. Above 1.
   TORCH_ARG(double, growth_factor) = 2.0;
-  /// Factor for the scale after an update with Inf or NaN. Below 1.
+  /// Factor for the scale after an update with Inf or NaN. Above 0 and below 1.
   TORCH_ARG(double, backoff_factor) = 0.5;
+  /// At least 1.
   TORCH_ARG(int64_t, growth_interval) = 2000;
   /// False: `step` calls the optimizer's step, and all other methods do nothing.
   TORCH_ARG(bool, enabled) = true;
@@ -47,7 +48,9 @@ struct GradScalerOptions {
 /// Scale and growth counter are scalar tensors on the device of the first output given to `scale`. The state of an optimizer
 /// between two updates belongs to the optimizer object and follows it when it is moved. A scaler may be moved but not copied,
 /// and is not thread-safe. An optimizer that derives from `StepSupportsAmpScaling`, as all of `apex::optimizers` do, unscales
-/// and skips in its own step without synchronisation: its gradients are read once to check for Inf and NaN, and not written.
+/// and skips in its own step: its gradients are read once to check for Inf and NaN, and not written. With a scaler on a
+/// GPU, steps of `apex::optimizers` that create state, such as the first, then synchronise, and so does every step of
+/// Muon, FusedScheduleFreeAdamW and DistributedFusedAdam; other steps do not.
 /// LibTorch's `parameters()` lists a tied parameter once per module; its gradient is unscaled once.
 class GradScaler {
  public:
@@ -55,8 +58,8 @@ class GradScaler {
   /// scaler.
   using StateDict = torch::OrderedDict<std::string, double>;
 
-  /// Errors, for an enabled scaler: RuntimeError for a growth factor not above 1 or a backoff factor not below 1; ValueError
-  /// for a scale that is not finite and positive.
+  /// Errors, for an enabled scaler: RuntimeError for a growth factor not above 1, or a backoff factor not between 0 and 1;
+  /// ValueError for a growth interval below 1, or a scale that is not positive and finite in float32.
   explicit GradScaler(const GradScalerOptions& options);
   /// The arguments in Python's order.
   explicit GradScaler(DeviceTypeArg device = c10::kCUDA, double init_scale = 65536.0, double growth_factor = 2.0,
@@ -79,14 +82,16 @@ class GradScaler {
   /// Divides the optimizer's gradients by the scale, in place, and checks them for Inf and NaN; `step` then does neither. Call
   /// it after the last gradient has been accumulated. No synchronisation.
   /// Errors, before anything is changed: RuntimeError before the first `scale`, for a second call between two updates, or after
-  /// `step`; ValueError for a float16 gradient.
+  /// `step`; ValueError for a gradient that is float16, repeats elements in memory (`expand`), or was made in inference mode.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Unscales the gradients, unless `unscale_` did, and calls the optimizer's `step`. Returns the result of that step, or
-  /// nothing if the step was skipped because of Inf or NaN. Synchronises once per device with gradients; not at all for an
-  /// optimizer that derives from `StepSupportsAmpScaling`, whose step is always called.
+  /// nothing if the step was skipped because of Inf or NaN. Synchronises once per device with gradients; for an
+  /// optimizer that derives from `StepSupportsAmpScaling`, whose step is always called, only where this step does.
   /// Errors, before anything is changed: RuntimeError for a closure (unless disabled), before the first `scale`, for a second
-  /// call between two updates, or for an optimizer without gradients; ValueError as `unscale_`.
+  /// call between two updates, or for an optimizer without gradients; ValueError as `unscale_`. An optimizer that
+  /// derives from `StepSupportsAmpScaling` may have no gradients, or float16 ones (LARC refuses these); `update` throws if no
+  /// optimizer had gradients.
   std::optional<at::Tensor> step(torch::optim::Optimizer& optimizer, torch::optim::Optimizer::LossClosure closure = nullptr);
 
   /// Ends the iteration: updates the scale from what the steps found, and resets the state of the optimizers. No
@@ -94,7 +99,7 @@ class GradScaler {
   void update();
   /// Ends the iteration and sets the scale. Errors: RuntimeError before the first `scale`, or for a tensor with more or less
   /// than one element, on another device type than the scaler's, or that requires grad; ValueError for a number that is not
-  /// finite and positive.
+  /// positive and finite in float32.
   void update(double new_scale);
   void update(const at::Tensor& new_scale);
 
@@ -103,21 +108,19 @@ class GradScaler {
   /// Number of updates without Inf or NaN since the scale last changed; 0 if disabled. Synchronises.
   int64_t get_growth_tracker() const;
   double get_growth_factor() const { return options_.growth_factor(); }
-  void set_growth_factor(double factor) { options_.growth_factor(factor); }
+  /// Errors of the setters, before anything is changed: as the constructor's.
+  void set_growth_factor(double factor);
   double get_backoff_factor() const { return options_.backoff_factor(); }
-  void set_backoff_factor(double factor) { options_.backoff_factor(factor); }
+  void set_backoff_factor(double factor);
   int64_t get_growth_interval() const { return options_.growth_interval(); }
   /// If the count has already reached the new interval, the scale grows at the next update without Inf or NaN.
-  void set_growth_interval(int64_t interval) {
-    options_.growth_interval(interval);
-    tracker_may_be_past_ = true;
-  }
+  void set_growth_interval(int64_t interval);
   bool is_enabled() const { return options_.enabled(); }
 
   /// Call it after `update`. Synchronises.
   StateDict state_dict() const;
   /// No-op for a disabled scaler. Errors, before anything is changed: RuntimeError for an empty state (of a disabled scaler) or
-  /// a missing key; ValueError for a scale that is not finite and positive.
+  /// a missing key; ValueError for a count that is not whole, or is negative or too large; as the constructor's for the rest.
   void load_state_dict(const StateDict& state);
 
   /// For `torch::save` and `torch::load`. Errors: RuntimeError for saving in the middle of an iteration, and as
@@ -132,6 +135,7 @@ class GradScaler {
     std::vector<at::Tensor> found_infs;  // one per device with gradients
   };
 
+  void set_options(const GradScalerOptions& options);
   OptimizerState& state_of(const torch::optim::Optimizer& optimizer);
   void check_scale_made(const char* caller) const;
   std::vector<at::Tensor> unscale(torch::optim::Optimizer& optimizer) const;

@@ -78,6 +78,8 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
     scaled_ = loss;
     return;
   }
+  TORCH_CHECK(!loss.is_complex(), "amp::scale_loss was given a loss of dtype ", loss.scalar_type(),
+              ". Give it a real one, such as torch::real(loss) or loss.abs().");
   const LossScaler& scaler = session_->scaler(options_.loss_id());
   if (session_->patches_functions()) session_->custom_functions.look(loss, options_.loss_id());
   detail::check_capture(scaler, "amp::scale_loss", loss.device());
@@ -192,7 +194,7 @@ void ScaledLoss::leave() {
   LossScaler& scaler = session_->scaler(options_.loss_id());
   end_unlisted_blocks();
   watcher_.check(has_grads());
-  for (const auto& stash : stashes_) stash->check_grads_dense();
+  for (const auto& stash : stashes_) stash->check_grads();
   separate_grads();
   const auto waits = [](const auto& stash) { return stash->waits_for_other_ranks(); };
   const bool waits_for_ranks = std::any_of(stashes_.begin(), stashes_.end(), waits);

@@ -127,11 +127,11 @@ class ScaledLoss {
   void backward(const at::Tensor& gradient = {}, std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
                 std::optional<at::TensorList> inputs = std::nullopt) const;
 
-  /// Ends the block. Errors, which undo the block as an exception does: RuntimeError naming a parameter with a sparse gradient;
-  /// RuntimeError if the unscaled loss was differentiated instead of the scaled one, or if neither was and no parameter of the
-  /// optimizers got a gradient in another way. RuntimeError with the scale's history when no usable scale is left: no
-  /// parameter, scale or count has changed then, and all gradients are dropped, since earlier gradients are mixed with Inf or
-  /// NaN.
+  /// Ends the block. Errors, which undo the block as an exception does: RuntimeError naming a parameter with a sparse gradient,
+  /// or one of another shape, device or kind of number than the parameter; RuntimeError if the unscaled loss was differentiated
+  /// instead of the scaled one, or if neither was and no parameter of the optimizers got a gradient in another way.
+  /// RuntimeError with the scale's history when no usable scale is left: no parameter, scale or count has changed then, and all
+  /// gradients are dropped, since earlier gradients are mixed with Inf or NaN.
   void finish();
 
  private:
@@ -163,8 +163,9 @@ class ScaledLoss {
 /// listed get gradients, call its `zero_grad` before its next step or block, as between a GAN's two losses; otherwise that step
 /// or block is an error. Errors, before any change: RuntimeError before `initialize`, for an optimizer that is not a handle or
 /// was moved from, for a block inside another block of the same optimizer, for optimizers of different `initialize` calls, for
-/// two optimizers that train one parameter, for an optimizer whose model was initialized again, for a dynamic loss scale or
-/// `skip_nonfinite` while a CUDA graph is captured; IndexError for a `loss_id` out of range. Apex: `amp.scale_loss`.
+/// two optimizers that train one parameter, for an optimizer whose model was initialized again, for a complex loss, for a
+/// dynamic loss scale or `skip_nonfinite` while a CUDA graph is captured; IndexError for a `loss_id` out of range. Apex:
+/// `amp.scale_loss`.
 [[nodiscard]] inline ScaledLoss scale_loss(const at::Tensor& loss, const OptimizerList& optimizers,
                                            const ScaleLossOptions& options = {}) {
   return ScaledLoss(loss, optimizers, options);

@@ -46,8 +46,8 @@ StateDict state_dict();
 /// With `fp8: delayed` also restores the history; a state without one leaves the model without a past, and prints a line.
 /// Pending skips of steps after an overflow are cancelled; the gradients of these optimizers are dropped instead. No
 /// synchronisation. Errors: RuntimeError before `initialize` or after one with `enabled` false; ValueError for
-/// a scale that is not finite and positive, or an FP8 history of another number of weights, before any change; RuntimeError
-/// naming all unexpected keys, after the valid keys were applied (SD-06). Apex: `amp.load_state_dict`.
+/// a scale that is not positive and finite in float32, or an FP8 history of another number of weights, before any change;
+/// RuntimeError naming all unexpected keys, after the valid keys were applied (SD-06). Apex: `amp.load_state_dict`.
 void load_state_dict(const StateDict& state);
 
 }  // namespace apex::amp

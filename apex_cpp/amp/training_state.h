@@ -48,7 +48,8 @@ void save_for_python(const std::string& path, const Net& model, const Optimizer&
 ///
 /// The host waits for the devices. Errors, before anything is changed: c10::Error with the file, the wrong tensor or value, and
 /// the remedy: for a damaged file, other parameters, shapes, dtypes or groups, another class of optimizer, options, states or
-/// steps that Python would not write, a scale that is not finite and positive, and a `scaler` for which the file has no scale.
+/// steps that Python would not write, a scale that is not positive and finite in float32, and a `scaler` for which the file has
+/// no scale.
 template <class Net, class Optimizer>
 std::vector<std::string> load_from_python(const std::string& path, Net&& model, Optimizer&& optimizer) {
   return detail::load_from_python(path, detail::parts_of<detail::LoadedParts>(model, optimizer), nullptr);

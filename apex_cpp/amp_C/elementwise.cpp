@@ -39,6 +39,8 @@ at::Tensor update_scale_hysteresis_cuda(at::Tensor current_scale, at::Tensor gro
   check_one_element(op, "growth_tracker", growth_tracker, at::kInt, device);
   check_one_element(op, "hysteresis_tracker", hysteresis_tracker, at::kInt, device);
   check_one_element(op, "found_inf", found_inf, at::kFloat, device);
+  TORCH_CHECK_VALUE(growth_interval == static_cast<int32_t>(growth_interval), op, ": growth_interval is ", growth_interval,
+                    ". Pass a value within 32 bits.");
   const kernels::ScaleUpdate update = {static_cast<float>(growth_factor), static_cast<float>(backoff_factor),
                                        static_cast<int32_t>(growth_interval), hysteresis};
   kernels::update_scale_hysteresis({current_scale, growth_tracker, hysteresis_tracker}, found_inf.detach().gt(0).to(at::kInt),

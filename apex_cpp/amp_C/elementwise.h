@@ -27,7 +27,7 @@ void multi_tensor_axpby_cuda(int chunk_size, at::Tensor noop_flag, std::vector<s
 /// overflow decrements `hysteresis_tracker`. If the result is 0 or less, the scale is multiplied by `backoff_factor`; there is
 /// no lower bound. After `growth_interval` steps without overflow the scale is multiplied by `growth_factor`, unless the
 /// product overflows float32. A step without overflow resets `hysteresis_tracker` to `hysteresis`. The host does not wait for
-/// the device. Apex: update_scale_hysteresis.
+/// the device. Errors: ValueError for a `growth_interval` beyond 32 bits. Apex: update_scale_hysteresis.
 at::Tensor update_scale_hysteresis_cuda(at::Tensor current_scale, at::Tensor growth_tracker, at::Tensor hysteresis_tracker,
                                         at::Tensor found_inf, const double growth_factor, const double backoff_factor,
                                         const int64_t growth_interval, const int hysteresis);

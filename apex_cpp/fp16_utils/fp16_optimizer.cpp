@@ -89,8 +89,14 @@ void FP16_Optimizer::backward(const at::Tensor& loss, bool update_master_grads, 
 void FP16_Optimizer::check_gradients() const {
   for (const Tensors* params : {&params_.model_params(), &params_.native()}) {
     for (const at::Tensor& param : *params) {
-      TORCH_CHECK(!param.grad().defined() || !param.grad().is_sparse(), "FP16_Optimizer: the gradient of a parameter of shape ",
-                  param.sizes(), " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own.");
+      const at::Tensor& grad = param.grad();
+      if (!grad.defined()) continue;
+      TORCH_CHECK(!grad.is_sparse(), "FP16_Optimizer: the gradient of a parameter of shape ", param.sizes(),
+                  " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own.");
+      TORCH_CHECK(grad.sizes() == param.sizes() && grad.device() == param.device() && grad.is_floating_point(),
+                  "FP16_Optimizer: a parameter of shape ", param.sizes(), " on ", param.device(), " has a gradient of shape ",
+                  grad.sizes(), " and dtype ", grad.scalar_type(), " on ", grad.device(),
+                  ". Drop it with zero_grad(true), and run backward again.");
       TORCH_CHECK(!amp::detail::has_unreduced_grad(param), "FP16_Optimizer: the gradient of a parameter of shape ",
                   param.sizes(),
                   " is not summed over the ranks: all backward passes since the last reduction were within no_sync(), or after "

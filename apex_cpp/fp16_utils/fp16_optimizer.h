@@ -81,9 +81,9 @@ class FP16_Optimizer {
   /// gradients stay in the model, so that further backward passes add to them.
   void backward(const at::Tensor& loss, bool update_master_grads = true, bool retain_graph = false);
   /// Unscales the model's gradients into the masters' gradients, which it overwrites, and the gradients of float32 parameters
-  /// in place. Checks for overflow and updates a dynamic loss scale. Errors: RuntimeError for a sparse gradient and for a
-  /// gradient that DistributedDataParallel has not reduced yet, before anything is changed; RuntimeError if the loss scale has
-  /// become unusable.
+  /// in place. Checks for overflow and updates a dynamic loss scale. Errors: RuntimeError for a sparse gradient, for one of
+  /// another shape or device or of integers, and for one that DistributedDataParallel has not reduced yet, before anything is
+  /// changed; RuntimeError if the loss scale has become unusable.
   ///
   /// As in Apex, a second call without a new backward pass divides the gradients of float32 parameters by the loss scale again,
   /// and a call after a further pass those of earlier passes. To accumulate gradients, call `backward(loss,
@@ -105,7 +105,7 @@ class FP16_Optimizer {
   std::optional<std::vector<std::vector<at::Tensor>>> inspect_master_grad_data() const;
 
   double loss_scale() const { return scaler_.loss_scale(); }
-  /// Errors: ValueError unless finite and positive.
+  /// Errors: ValueError unless positive and finite in float32.
   void set_loss_scale(double scale) { scaler_.restore(scale, scaler_.unskipped()); }
   const amp::LossScaler& loss_scaler() const { return scaler_; }
   /// Whether the last `update_master_grads` found a gradient that is not finite, so that `step` will do nothing.

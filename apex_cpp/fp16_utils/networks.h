@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/tensors/convert_network.h>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
@@ -60,6 +61,14 @@ torch::nn::Module& BN_convert_float(torch::nn::Module& module);
 
 namespace detail {
 
+/// Errors: ValueError for an empty pointer or holder.
+template <class Net>
+void check_not_null(const char* name, const Net& net) {
+  if constexpr (std::is_constructible_v<bool, const Net&>) {
+    TORCH_CHECK_VALUE(static_cast<bool>(net), "fp16_utils::", name, " was given a null network. Construct it first.");
+  }
+}
+
 /// A network behind a cast of its inputs to float16. `Net` is a TORCH_MODULE holder or a shared_ptr to a module.
 template <class Net>
 class HalfInputs : public torch::nn::Module {
@@ -98,20 +107,24 @@ class HalfNetworkImpl : public detail::HalfInputs<Net> {
 };
 
 /// Casts `net` to float16 in place, except for batch norms with affine parameters, and adds a cast of its input.
-/// Works on any device, without synchronisation. Apex: `fp16_utils.network_to_half` (FP16U-03).
+/// Works on any device, without synchronisation. Errors: ValueError for a null network. Apex: `fp16_utils.network_to_half`
+/// (FP16U-03).
 template <class Net>
 std::shared_ptr<HalfNetworkImpl<Net>> network_to_half(Net net) {
+  detail::check_not_null("network_to_half", net);
   convert_all(*net, torch::kHalf);
   BN_convert_float(*net);
   return std::make_shared<HalfNetworkImpl<Net>>(std::move(net));
 }
 
 /// A network converted by `convert_network` at construction, whose forward casts its inputs to float16; the network is the
-/// child "network". Warns that it is deprecated. Apex: `fp16_utils.FP16Model` (FP16U-05).
+/// child "network". Warns that it is deprecated. Errors: ValueError for a null network. Apex: `fp16_utils.FP16Model`
+/// (FP16U-05).
 template <class Net>
 class FP16Model : public detail::HalfInputs<Net> {
  public:
   explicit FP16Model(Net network) : detail::HalfInputs<Net>(std::move(network)) {
+    detail::check_not_null("FP16Model", this->net_);
     detail::warn_deprecated("FP16Model", "amp::initialize(model, optimizer, \"O2\")");
     convert_network(*this->net_, torch::kHalf);
     this->register_module("network", this->net_);

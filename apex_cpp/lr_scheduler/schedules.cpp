@@ -53,6 +53,8 @@ LambdaLR::LambdaLR(torch::optim::Optimizer& optimizer, std::vector<Lambda> lr_la
   step();
 }
 
+void LambdaLR::check_step() const { base_lrs(); }
+
 std::vector<double> LambdaLR::get_lr() {
   auto lrs = base_lrs();
   for (size_t i = 0; i < lrs.size(); ++i) lrs[i] *= lr_lambdas_[i](epoch());
@@ -155,11 +157,17 @@ CosineAnnealingLR::CosineAnnealingLR(torch::optim::Optimizer& optimizer, int64_t
   step();
 }
 
+bool CosineAnnealingLR::turns() const { return epoch() > 0 && (epoch() - 1 - t_max_) % (2 * t_max_) == 0; }
+
+void CosineAnnealingLR::check_step() const {
+  if (turns()) base_lrs();
+}
+
 std::vector<double> CosineAnnealingLR::get_lr() {
   auto lrs = get_current_lrs();
   if (epoch() == 0) return lrs;
   const double total = real(t_max_);
-  if ((epoch() - 1 - t_max_) % (2 * t_max_) == 0) {  // the rate before was the lowest, from which no factor leads up
+  if (turns()) {
     const auto& base = base_lrs();
     for (size_t i = 0; i < lrs.size(); ++i) lrs[i] += (base[i] - eta_min_) * (1 - std::cos(kPi / total)) / 2;
     return lrs;

@@ -20,6 +20,7 @@ class LambdaLR : public LRScheduler {
 
  protected:
   std::vector<double> get_lr() override;
+  void check_step() const override;
 
  private:
   std::vector<Lambda> lr_lambdas_;
@@ -126,8 +127,12 @@ class CosineAnnealingLR : public LRScheduler {
  protected:
   std::vector<double> get_lr() override;
   std::vector<double> first_lr() override;
+  void check_step() const override;
 
  private:
+  /// Whether the rate before was the lowest, from which no factor leads up.
+  bool turns() const;
+
   int64_t t_max_;
   double eta_min_;
 };

@@ -9,9 +9,9 @@ namespace {
 
 constexpr const char* kFusedAdagrad = "FusedAdagrad";
 
-void check(const std::string& owner, const FusedAdagradOptions& options) {
+void check(const detail::OptionsOwner& owner, const FusedAdagradOptions& options) {
   detail::check_rounds_to_nearest(owner, options);
-  detail::check_not_negative(owner, "lr", options.lr());
+  detail::check_lr(owner, options.lr());
   detail::check_not_negative(owner, "eps", options.eps());
   detail::check_not_negative(owner, "weight_decay", options.weight_decay());
 }

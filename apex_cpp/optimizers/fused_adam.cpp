@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kFusedAdam = "FusedAdam";
 
-void check(const std::string& owner, const FusedAdamOptions& options) {
+void check(const detail::OptionsOwner& owner, const FusedAdamOptions& options) {
   detail::check_no_amsgrad(owner, options);
   TORCH_CHECK(
       !options.master_weights() || options.capturable(), owner,

@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kFusedLamb = "FusedLAMB";
 
-void check(const std::string& owner, const FusedLAMBOptions& options) {
+void check(const detail::OptionsOwner& owner, const FusedLAMBOptions& options) {
   detail::check_rounds_to_nearest(owner, options);
   detail::check_no_amsgrad(owner, options);
   detail::check_moments(owner, options);

@@ -9,9 +9,9 @@ namespace {
 
 constexpr const char* kFusedLars = "FusedLARS";
 
-void check(const std::string& owner, const FusedLARSOptions& options) {
+void check(const detail::OptionsOwner& owner, const FusedLARSOptions& options) {
   detail::check_rounds_to_nearest(owner, options);
-  detail::check_not_negative(owner, "lr", options.lr());
+  detail::check_lr(owner, options.lr());
   detail::check_not_negative(owner, "momentum", options.momentum());
   detail::check_not_negative(owner, "weight_decay", options.weight_decay());
   detail::check_not_negative(owner, "trust_coefficient", options.trust_coefficient());

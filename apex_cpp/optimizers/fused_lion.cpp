@@ -9,9 +9,9 @@ namespace {
 
 constexpr const char* kFusedLion = "FusedLion";
 
-void check(const std::string& owner, const FusedLionOptions& options) {
+void check(const detail::OptionsOwner& owner, const FusedLionOptions& options) {
   detail::check_rounds_to_nearest(owner, options);
-  detail::check_not_negative(owner, "lr", options.lr());
+  detail::check_lr(owner, options.lr());
   detail::check_not_negative(owner, "weight_decay", options.weight_decay());
   detail::check_betas(owner, options.betas());
 }

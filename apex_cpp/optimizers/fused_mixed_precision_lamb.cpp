@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kFusedMixedPrecisionLamb = "FusedMixedPrecisionLamb";
 
-void check(const std::string& owner, const FusedMixedPrecisionLambOptions& options) {
+void check(const detail::OptionsOwner& owner, const FusedMixedPrecisionLambOptions& options) {
   detail::check_no_amsgrad(owner, options);
   detail::check_float32_masters(owner, options);
   detail::check_moments(owner, options);

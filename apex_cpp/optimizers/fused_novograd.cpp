@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kFusedNovoGrad = "FusedNovoGrad";
 
-void check(const std::string& owner, const FusedNovoGradOptions& options) {
+void check(const detail::OptionsOwner& owner, const FusedNovoGradOptions& options) {
   detail::check_rounds_to_nearest(owner, options);
   detail::check_no_amsgrad(owner, options);
   detail::check_moments(owner, options);

@@ -79,17 +79,16 @@ FusedOptimizer::FusedOptimizer(const std::vector<torch::optim::OptimizerParamGro
       counting_(switches.counting),
       master_storage_(switches.master_storage) {
   torch_compat::keep_options(param_groups_, groups);
-  rules_.check_values(rules_.optimizer, *defaults_);
+  rules_.check_values({rules_.optimizer, std::nullopt, /*checks_lr=*/true}, *defaults_);
   check_groups();
 }
 
-// Finds groups that were added without a call of this class. The option values of known groups are not checked again, since
-// schedulers change learning rates.
+// Finds groups that were added without a call of this class. The values of known groups are checked by each step.
 void FusedOptimizer::check_groups() {
   if (!unique_groups_.is_due(param_groups_)) return;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
-    const auto check = group < checked_groups_ ? detail::check_class : detail::check_options;
-    check(rules_, group, param_groups_[group].options());
+    const auto& options = param_groups_[group].options();
+    group < checked_groups_ ? detail::check_class(rules_, group, options) : detail::check_options(rules_, group, options);
   }
   list_params_once();
 }
@@ -162,9 +161,13 @@ std::vector<detail::SteppedParam> FusedOptimizer::stepped_params() const {
   return stepped;
 }
 
+void FusedOptimizer::check_values_of(size_t group) const {
+  detail::check_options(rules_, group, param_groups_[group].options(), /*checks_lr=*/false);
+}
+
 std::vector<detail::SteppedParam> FusedOptimizer::check_step() {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
-    detail::check_class(rules_, group, param_groups_[group].options());
+    check_values_of(group);
     check_group(group);
   }
   const auto stepped = stepped_params();

@@ -68,15 +68,18 @@ struct LaunchSet {
 
 }  // namespace detail
 
-/// The base of the fused optimizers. A step is one pass over memory for all parameters of a group: unscale, update, and, under
-/// amp's levels with masters, the copy to the model's 16-bit parameters. Parameters without a gradient are skipped.
+/// The base of the fused optimizers. A step takes all parameters of a group together: unscale, update, and, under amp's
+/// levels with masters, the copy to the model's 16-bit parameters, in one pass over memory. LAMB, NovoGrad and LARS
+/// make further passes, for norms; Muon takes one matrix after the other. Parameters without a gradient are skipped.
 ///
-/// Parameters, gradients and state: float16, bfloat16 or float32 in any mix, dense, on any device; arithmetic is float32.
+/// Parameters, gradients and state: float16, bfloat16 or float32 in any mix, dense, on CPU or CUDA; arithmetic is float32.
 /// Groups may be empty. Step counts and norms belong to a group, as in Apex, and stay with it where groups are removed, put
 /// back or moved: a group is known by its parameters. LibTorch's `parameters()` lists a tied parameter once for each module
-/// that has it; the constructor keeps the first. A parameter in two groups is a ValueError, as in Python. No step waits for a
-/// device, except the first one if a loss scaler on the device has set `found_inf`. Works with `amp::GradScaler` without
-/// unscaling in between, with torch's learning-rate schedulers, and with `torch::save`.
+/// that has it; the constructor keeps the first. A parameter in two groups is a ValueError, as in Python. If a loss
+/// scaler on the device has set `found_inf`, steps that create state wait for it, such as the first, and so does each
+/// step of Muon and FusedScheduleFreeAdamW. Each step of DistributedFusedAdam waits. No other step waits for a device.
+/// Works with `amp::GradScaler` without unscaling in between, with torch's learning-rate schedulers, and with
+/// `torch::save`.
 ///
 /// With a `master_storage` other than float32 the optimizer keeps the masters of its bfloat16 parameters beside them, as
 /// remainders, or keeps none. `amp::initialize` then makes none, at any level, and `amp::master_params` lists the parameters
@@ -93,13 +96,13 @@ struct LaunchSet {
 /// changes it.
 ///
 /// Errors of the constructors: TypeError for a group with options of another class, and the class's errors for their values.
-/// Errors of `step`, before anything is changed: the same for groups that have changed since. RuntimeError naming group and
-/// position of a parameter that has a sparse gradient, has an unsupported dtype, has a gradient of an unsupported dtype, of
-/// another shape or on another device, has gaps in its memory, has state of another shape, or shares memory with another
-/// parameter; and what LibTorch throws where there is no memory for new states. Where the step of a later set of parameters
-/// fails, such as without memory for its norms, the error says that parameters were updated in part. While a CUDA graph is
-/// captured, RuntimeError for a step that each replay would repeat as the same step: a parameter's first step, a step counted
-/// on the host, and a step whose learning rate is not on the device yet.
+/// Errors of `step`, before anything is changed: the same for groups that have changed since, whose learning rates may become
+/// any. RuntimeError naming group and position of a parameter that has a sparse gradient, has an unsupported dtype, has a
+/// gradient of an unsupported dtype, of another shape or on another device, has gaps in its memory, has state of another shape,
+/// or shares memory with another parameter; and what LibTorch throws where there is no memory for new states. Where the step of
+/// a later set of parameters fails, such as without memory for its norms, the error says that parameters were updated in part.
+/// While a CUDA graph is captured, RuntimeError for a step that each replay would repeat as the same step: a parameter's first
+/// step, a step counted on the host, and a step whose learning rate is not on the device yet.
 ///
 /// Errors of `load`, before anything is changed:
 /// RuntimeError if another class saved the archive, or an optimizer with other groups; RuntimeError naming a parameter whose
@@ -141,6 +144,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   FusedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  std::unique_ptr<torch::optim::OptimizerOptions> defaults, detail::OptionsRules rules, Switches switches);
 
+  /// Errors: those of the constructor for the group's options, except for the rate.
+  void check_values_of(size_t group) const;
   /// Throws the class's own errors of a step, before anything is changed.
   virtual void check_group(size_t /*group*/) const {}
   /// The step count that a group starts with.

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kScheduleFree = "FusedScheduleFreeAdamW";
 constexpr const char* kSumsKey = "schedule_free";
 
-void check(const std::string& owner, const FusedScheduleFreeAdamWOptions& options) {
+void check(const detail::OptionsOwner& owner, const FusedScheduleFreeAdamWOptions& options) {
   detail::check_rounds_to_nearest(owner, options);
   detail::check_moments(owner, options);
   detail::check_not_negative(owner, "warmup_steps", static_cast<double>(options.warmup_steps()));
@@ -58,6 +58,8 @@ void FusedScheduleFreeAdamW::set_training(bool training) {
     }
   }
   const bool moves = training != is_training_ && !state_.empty();  // x, y and z are equal before the first step
+  // A move divides by the first of betas, so that by values which the class does not take it would lose the weights.
+  for (size_t group = 0; moves && group < param_groups_.size(); ++group) check_values_of(group);
   auto* handle = moves ? dynamic_cast<amp::detail::AmpOptimizerBase*>(this) : nullptr;
   if (handle) {
     handle->change_weights(training ? "train" : "eval", [&] { move_params(training); });

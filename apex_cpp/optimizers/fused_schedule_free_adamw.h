@@ -92,7 +92,8 @@ class FusedScheduleFreeAdamW : public FusedOptimizer {
       : FusedScheduleFreeAdamW({torch::optim::OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
 
   /// Makes the parameters y, or x. Nothing happens in a mode that the optimizer is in. No synchronisation. Values that the
-  /// program wrote into a model with masters first go into the masters. Errors: RuntimeError for a handle that was moved from.
+  /// program wrote into a model with masters first go into the masters. Errors, before anything is changed: RuntimeError for an
+  /// optimizer that `amp::initialize` was given: call it on the handle; ValueError for options that a step would not take.
   void train() { set_training(true); }
   void eval() { set_training(false); }
   bool is_training() const { return is_training_; }

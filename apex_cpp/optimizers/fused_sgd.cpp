@@ -9,9 +9,9 @@ namespace {
 
 constexpr const char* kFusedSGD = "FusedSGD";
 
-void check(const std::string& owner, const FusedSGDOptions& options) {
+void check(const detail::OptionsOwner& owner, const FusedSGDOptions& options) {
   detail::check_rounds_to_nearest(owner, options);
-  detail::check_not_negative(owner, "lr", options.lr());
+  detail::check_lr(owner, options.lr());
   detail::check_not_negative(owner, "momentum", options.momentum());
   detail::check_not_negative(owner, "weight_decay", options.weight_decay());
   TORCH_CHECK_VALUE(!options.nesterov() || (options.momentum() > 0 && options.dampening() == 0), owner,

@@ -18,9 +18,9 @@ constexpr const char* kMuon = "Muon";
 constexpr const char* kOriginal = "original";
 constexpr const char* kMatchRmsAdamw = "match_rms_adamw";
 
-void check(const std::string& owner, const MuonOptions& options) {
+void check(const detail::OptionsOwner& owner, const MuonOptions& options) {
   detail::check_float32_masters(owner, options);
-  detail::check_not_negative(owner, "lr", options.lr());
+  detail::check_lr(owner, options.lr());
   detail::check_not_negative(owner, "weight_decay", options.weight_decay());
   detail::check_not_negative(owner, "momentum", options.momentum());
   detail::check_not_negative(owner, "eps", options.eps());

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -50,6 +51,7 @@ MasterStorage master_storage_named(const std::string& name);
 namespace detail {
 // Of remainders.h.
 at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name);
+
 template <class T>
 c10::IValue to_ivalue(const T& value) {
   return c10::IValue(value);
@@ -86,8 +88,9 @@ void for_each_member(Object& object, const Visit& visit) {
 template <class Derived>
 struct FusedOptions : torch::optim::OptimizerOptions {
   /// How the optimizer stores masters; for the whole optimizer, not for a group. With other values than float32, the masters of
-  /// its bfloat16 parameters are the optimizer's own matter, with amp or without, whatever the level. Not saved: a file can be
-  /// loaded with another storage.
+  /// its bfloat16 parameters are the optimizer's own matter, with amp or without, whatever the level. Not saved. A file
+  /// of `amp::save_checkpoint` can be loaded with any storage. A file of `torch::save` that holds remainders can be
+  /// loaded with remainder16 and remainder8 only.
   MasterStorage master_storage() const { return master_storage_; }
   Derived& master_storage(MasterStorage storage) {
     master_storage_ = storage;
@@ -212,11 +215,19 @@ struct FusedParamState : ShapedParamState {
 
 namespace apex::optimizers::detail {
 
+/// What has options, for errors: an optimizer, or a group of one. Every step makes them, without an allocation.
+struct OptionsOwner {
+  const char* optimizer;  // the class's name
+  std::optional<size_t> group;
+  bool checks_lr;  // false after construction: schedulers may move the rate where they like
+};
+std::ostream& operator<<(std::ostream& out, const OptionsOwner& owner);
+
 /// How an optimizer class checks and copies the options of its groups.
 struct OptionsRules {
   const char* optimizer;  // the class's name
   bool (*are_own)(const torch::optim::OptimizerOptions&);
-  void (*check_values)(const std::string& owner, const torch::optim::OptimizerOptions&);
+  void (*check_values)(const OptionsOwner& owner, const torch::optim::OptimizerOptions&);
   void (*assign)(torch::optim::OptimizerOptions& to, const torch::optim::OptimizerOptions& from);
 };
 
@@ -224,6 +235,7 @@ struct OptionsRules {
 void check_class(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options);
 
 /// Errors: as `check_class`, and those of `check_values` with the group's name.
-void check_options(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options);
+void check_options(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options,
+                   bool checks_lr = true);
 
 }  // namespace apex::optimizers::detail

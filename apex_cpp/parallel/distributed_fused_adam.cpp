@@ -25,6 +25,7 @@ using optimizers::MomentStorage;
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double kLargestCap = 0x1p40;  // far above any memory, and exact as a count of bytes
 
 std::string name_of(const std::optional<at::ScalarType>& dtype) { return dtype ? c10::toString(*dtype) : "own"; }
 
@@ -43,12 +44,13 @@ std::string described(const DistributedFusedAdamOptions& options) {
 }
 
 detail::ShardedGradsOptions checked(const DistributedFusedAdamOptions& options) {
-  TORCH_CHECK_VALUE(options.bucket_cap_mb() > 0, "DistributedFusedAdam: bucket_cap_mb must be positive, got ",
-                    options.bucket_cap_mb(), ".");
+  TORCH_CHECK_VALUE(options.bucket_cap_mb() > 0 && options.bucket_cap_mb() <= kLargestCap,
+                    "DistributedFusedAdam: bucket_cap_mb must be positive and at most 2^40, got ", options.bucket_cap_mb(),
+                    ".");
   check_dtype("dtype", options.dtype());
   check_dtype("grad_sync_dtype", options.grad_sync_dtype());
   check_dtype("param_sync_dtype", options.param_sync_dtype());
-  optimizers::detail::check_rounds_to_nearest("DistributedFusedAdam", options);
+  optimizers::detail::check_rounds_to_nearest({"DistributedFusedAdam", std::nullopt, /*checks_lr=*/true}, options);
   TORCH_CHECK_VALUE(!options.stores_remainders() || options.param_sync_dtype().value_or(at::kBFloat16) == at::kBFloat16,
                     "DistributedFusedAdam: master_storage ", name_of(options.master_storage()),
                     " needs bfloat16 as param_sync_dtype, got ", name_of(options.param_sync_dtype()),

@@ -44,8 +44,8 @@ struct LarcRates {
 using ParamGroups = amp::detail::ParamGroups;
 
 /// In place: unscales the gradients of all groups, adds weight decay, and multiplies them by each parameter's rate. Errors,
-/// before anything is changed: RuntimeError for a sparse gradient or a dtype that is neither 16-bit nor float32; ValueError for
-/// a float16 gradient that grad_scale is to unscale.
+/// before anything is changed: RuntimeError for a sparse gradient, one of another shape or device, a parameter with gaps in
+/// memory, or a dtype that is neither 16-bit nor float32; ValueError for a float16 gradient that grad_scale is to unscale.
 void adapt_gradients(const ParamGroups& groups, const LARCOptions& options, const std::vector<LarcRates>& rates);
 
 template <class Options, class = void>
@@ -179,9 +179,10 @@ class LARC : public detail::LarcBase<Opt> {
   const LARCOptions& larc_options() const { return options_; }
 
   /// Adapts the gradients, then steps. Returns an undefined tensor. Restores the weight decay in the options, also if the step
-  /// throws. Errors, before anything is changed: RuntimeError for a closure (Apex: LARC-01), a sparse gradient, another dtype,
-  /// if the wrapped optimizer was stepped, and for an object that was moved from; ValueError for a float16 gradient that a
-  /// GradScaler has scaled. Errors of the class's own step come after the gradients have been adapted.
+  /// throws. Errors, before anything is changed: RuntimeError for a closure (Apex: LARC-01), a sparse gradient, one of another
+  /// shape or device, a parameter with gaps in memory, another dtype, if the wrapped optimizer was stepped, and for an object
+  /// that was moved from; ValueError for a float16 gradient that a GradScaler has scaled. Errors of the class's own step come
+  /// after the gradients have been adapted.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!tie_) detail::throw_moved_from();
     if (closure) detail::throw_closure();

@@ -28,6 +28,8 @@ void check_tensor(const char* op, const TensorList& list, size_t index) {
               ". Supported are ", list.takes_double ? "Half, BFloat16, Float and Double" : "Half, BFloat16 and Float", ".");
   TORCH_CHECK(tensor.is_non_overlapping_and_dense(), op, ": ", name_of(list, index), " with sizes ", tensor.sizes(),
               " and strides ", tensor.strides(), " does not fill its memory without gaps or repeats. Call contiguous() first.");
+  TORCH_CHECK(!tensor.is_neg(), op, ": ", name_of(list, index),
+              " is a negated view, whose memory has the other sign. Call resolve_neg() first.");
   TORCH_CHECK(list.access == Access::read || !tensor.is_inference() || c10::InferenceMode::is_enabled(), op, ": ",
               name_of(list, index), " was made in inference mode and may only be written there. Call clone() first.");
 }

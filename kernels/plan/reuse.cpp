@@ -48,7 +48,7 @@ void leave_shared_memory(TensorLists lists) {
 
 // Changes nothing, so that threads can call it at the same time.
 bool matches(const Fingerprint& print, const at::Tensor& tensor, Access access) {
-  return tensor.defined() && tensor.layout() == at::kStrided && tensor.numel() == print.numel &&
+  return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_neg() && tensor.numel() == print.numel &&
          tensor.scalar_type() == print.dtype && tensor.device() == print.device && same_geometry(print, tensor) &&
          tensor.const_data_ptr() == print.data && (access == Access::read || !shares_memory(tensor));
 }

@@ -393,6 +393,13 @@ TEST(Checkpoint, TakesPointersToModulesAndHandlesOfAmp) {
   amp::reset();
 }
 
+TEST(Checkpoint, RefusesANullModule) {
+  const std::shared_ptr<torch::nn::LinearImpl> none;
+  const torch::nn::Linear empty(nullptr);
+  EXPECT_TRUE(contains(message_of<c10::ValueError>([&] { checkpoint(none, features()); }), "a null module"));
+  EXPECT_TRUE(contains(message_of<c10::ValueError>([&] { checkpoint(empty, features()); }), "a null module"));
+}
+
 TEST(Checkpoint, WithoutTensorInputsHasOneBackwardPass) {
   const Tensor w = values({3}, 1).requires_grad_();
   const Tensor y = checkpoint([w] { return w.exp(); }).sum();

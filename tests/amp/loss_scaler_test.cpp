@@ -92,7 +92,9 @@ TEST(LossScaler, Scale10AStaticScaleIgnoresAReportedOverflow) {
 
 TEST(LossScaler, RestoreAndSetScaleWindowRejectInvalidValues) {
   LossScaler scaler("dynamic");
-  for (double scale : {0.0, -1.0, double{INFINITY}, double{NAN}}) EXPECT_THROW(scaler.restore(scale, 0), c10::ValueError);
+  for (double scale : {0.0, -1.0, double{INFINITY}, double{NAN}, 1e39, 1e-39, 1e-46}) {
+    EXPECT_THROW(scaler.restore(scale, 0), c10::ValueError) << scale;
+  }
   EXPECT_THROW(scaler.restore(1.0, -1), c10::ValueError);
   EXPECT_THROW(scaler.set_scale_window(0), c10::ValueError);
   EXPECT_EQ(scaler.loss_scale(), 65536.0);

@@ -192,6 +192,19 @@ TEST_F(Misuse, AHandleSlicedIntoAPlainOptimizerIsAnError) {
   EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "moved"));
 }
 
+TEST_F(Misuse, AComplexLossIsAnErrorWithARemedyThatWorks) {
+  for (const char* level : {"O0", "O1", "O2"}) {
+    Mlp trained;
+    torch::optim::SGD sgd(trained->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(trained, sgd, level, quiet());
+    const Tensor real = net->forward(features()).to(torch::kFloat).sum();
+    const Tensor loss = torch::complex(real, torch::ones({}));
+    EXPECT_TRUE(contains(message_of([&, &opt = opt] { (void)amp::scale_loss(loss, opt); }), "torch::real(loss)")) << level;
+    { amp::scale_loss(torch::real(loss), opt).backward(); }
+    EXPECT_TRUE(trained->fc1->weight.grad().defined()) << level;
+  }
+}
+
 TEST_F(Misuse, NestedBlocksOfOneOptimizerAreAnError) {
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
   const Tensor loss = net->forward(features()).sum();
@@ -229,9 +242,30 @@ TEST_F(Misuse, OptimizersOfDifferentInitializeCallsInOneBlockAreAnError) {
   { amp::scale_loss(loss, opt_a).backward(); }
 }
 
+TEST_F(Misuse, AGradientOfAnotherShapeOrDtypeIsAnErrorThatNamesTheParameter) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  const auto before = bytes_of(*model);
+  for (const Tensor& wrong : {torch::ones({1}, torch::kHalf), torch::ones_like(model->fc1->weight, torch::kLong)}) {
+    auto scaled = amp::scale_loss(net->forward(features()).sum(), opt);
+    scaled.backward();
+    model->fc1->weight.mutable_grad() = wrong;
+    const auto message = message_of([&] { scaled.finish(); });
+    EXPECT_TRUE(contains(message, "fc1.weight")) << message;
+    EXPECT_TRUE(contains(message, "zero_grad(true)")) << message;
+    opt.zero_grad();
+  }
+  EXPECT_EQ(bytes_of(*model), before);
+}
+
 TEST_F(Misuse, ClipGradNormRejectsAnInvalidNorm) {
   auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
   EXPECT_THROW(amp::clip_grad_norm_(opt, 0.0), c10::ValueError);
+}
+
+TEST_F(Misuse, ClipGradNormNamesASparseGradient) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O0", quiet());
+  model->fc1->weight.mutable_grad() = torch::ones_like(model->fc1->weight).to_sparse();
+  EXPECT_TRUE(contains(message_of([&opt = opt] { amp::clip_grad_norm_(opt, 1.0); }), "sparse=false"));
 }
 
 }  // namespace

@@ -55,6 +55,15 @@ TEST(UpdateScaleHysteresis, ATensorOfAnotherDtypeIsAnErrorThatNamesIt) {
   expect_state(state, 1024, 0, 2);
 }
 
+TEST(UpdateScaleHysteresis, AnIntervalBeyond32BitsIsAnErrorThatNamesIt) {
+  State state;
+  const int64_t interval = (int64_t{1} << 32) + 1;  // cut to 32 bits it would be 1
+  expect_error(
+      [&] { update_scale_hysteresis_cuda(state.scale, state.growth, state.hysteresis, scalar(0), 2, 0.5, interval, 1); },
+      {"growth_interval is 4294967297", "within 32 bits"});
+  expect_state(state, 1024, 0, 2);
+}
+
 TEST(UpdateScaleHysteresis, AnUndefinedScaleIsAnErrorThatNamesIt) {
   const State state;
   expect_error([&] { update_scale_hysteresis_cuda(at::Tensor(), state.growth, state.hysteresis, scalar(1), 2, 0.5, 1, 1); },

@@ -275,6 +275,20 @@ TEST_F(Weights, MismatchedTensorsAreAnErrorThatNamesThemAllAndChangesNothing) {
             std::string::npos);
 }
 
+TEST_F(Weights, PairsOfFourBitValuesAreRefusedAndChangeNothing) {
+  Mlp model;
+  amp::detail::TensorFile file;
+  for (const auto& item : model->named_parameters()) {
+    file.tensors.emplace_back(item.key(), torch::ones_like(item.value()).detach());
+  }
+  torch::Tensor& last = file.tensors.back().second;
+  last = torch::zeros(last.sizes(), torch::kByte).view(c10::ScalarType::Float4_e2m1fn_x2);
+  amp::detail::write_safetensors(path(), file);
+  const std::string before = bytes_of(*model);
+  EXPECT_TRUE(contains(message_of([&] { amp::load_safetensors(path(), model); }), "'fc2.bias' is Float4_e2m1fn_x2[3]"));
+  EXPECT_EQ(bytes_of(*model), before);
+}
+
 // Weights that another program saved in 16 bits or in double are converted.
 TEST_F(Weights, FilesOfOtherFloatingDtypesAreAccepted) {
   Mlp model;

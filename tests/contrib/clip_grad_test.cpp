@@ -208,6 +208,18 @@ TEST(ContribClipGradNorm, HandlesNonFiniteNorms) {
   }
 }
 
+TEST(ContribClipGradNorm, RejectsAGradientThatCannotBeScaledAndChangesNothing) {
+  Tensor first = torch::zeros({4}).requires_grad_(), second = torch::zeros({4}).requires_grad_();
+  first.mutable_grad() = torch::full({4}, 100.0);
+  second.mutable_grad() = torch::ones({1}).expand({4});
+  const auto clip = [&] { contrib::clip_grad_norm_({first, second}, 1.0); };
+  EXPECT_TRUE(contains(message_of(clip), "Give the parameter a clone()"));
+  EXPECT_TRUE(first.grad().equal(torch::full({4}, 100.0)));
+  second.mutable_grad() = second.grad().clone();
+  clip();
+  EXPECT_LT(first.grad()[0].item<float>(), 1.0f);
+}
+
 TEST(ContribClipGradNorm, RejectsUnsupportedArguments) {
   Tensor param = torch::zeros({4, 2}).requires_grad_();
   EXPECT_THROW(contrib::clip_grad_norm_(param, -1.0), c10::ValueError);

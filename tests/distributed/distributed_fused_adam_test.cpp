@@ -438,7 +438,9 @@ TEST(DistributedFusedAdam, RejectsUnsupportedUse) {
   const Tensors params = make_params(at::kFloat);
   EXPECT_THROW(DistributedFusedAdam(params, small_buckets().amsgrad(true)), c10::Error);
   EXPECT_THROW(DistributedFusedAdam(params, small_buckets(-1)), c10::ValueError);
-  EXPECT_THROW(DistributedFusedAdam(params, small_buckets().bucket_cap_mb(0)), c10::ValueError);
+  for (const double cap : {0.0, double{INFINITY}, double{NAN}}) {
+    EXPECT_THROW(DistributedFusedAdam(params, small_buckets().bucket_cap_mb(cap)), c10::ValueError) << cap;
+  }
   EXPECT_THROW(DistributedFusedAdam(params, small_buckets().dtype(at::kDouble)), c10::ValueError);
   EXPECT_THROW(DistributedFusedAdam(params, small_buckets().store_params(false).param_sync_dtype(at::kHalf)), c10::ValueError);
   EXPECT_THROW(DistributedFusedAdam({at::ones({2}, at::kDouble).requires_grad_()}, small_buckets()), c10::TypeError);

@@ -175,7 +175,7 @@ TEST_F(HostileStates, Options) {
 }
 
 TEST_F(HostileStates, Scales) {
-  for (const json& scale : {json(0), json(-1), json("nan"), json("inf"), json(nullptr)}) {
+  for (const json& scale : {json(0), json(-1), json(1e39), json(1e-50), json("nan"), json("inf"), json(nullptr)}) {
     expect_refused(with("/scaler/scale", scale), {"its 'scaler/scale' is ", "expected a "});
   }
   // As text, for what the writer of JSON does not write.
@@ -193,6 +193,8 @@ TEST_F(HostileStates, Scales) {
   expect_refused(with("/scaler/growth_interval", 0),
                  {"its 'scaler/growth_interval' is 0, expected a whole number of at least 1"});
   expect_refused(with("/scaler/_growth_tracker", -3), {"its 'scaler/_growth_tracker' is -3, expected a whole number"});
+  expect_refused(with("/scaler/_growth_tracker", 3000000000),
+                 {"its 'scaler/_growth_tracker' is 3000000000, expected a whole number below 2147483648"});
   expect_refused(with("/scaler", nullptr), {"it has no loss scale for the amp::GradScaler"});
   expect_refused(with("/scaler/growth_factor", 3.0), {"its loss scale grows by 3 and backs off by 0.5, amp's by 2 and 0.5"},
                  "adam", "O2");

@@ -162,13 +162,14 @@ class Hostile(unittest.TestCase):
         self.refused_with("optimizer/param_groups/0/amsgrad", 1, "expected true or false")
 
     def test_scales(self):
-        for scale in 0, -1, "nan", None, True:
+        for scale in 0, -1, 1e39, 1e-50, "nan", None, True:
             self.refused_with("scaler/scale", scale, "its 'scaler/scale' is ", "expected a ")
         self.refused_with("scaler/scale", float("nan"), "it", "NaN in place of a finite number")
         self.refused_with("scaler/growth_factor", 1, "its 'scaler/growth_factor' is 1, expected a number above 1")
         self.refused_with("scaler/backoff_factor", 1.5, "expected a number between 0 and 1")
         self.refused_with("scaler/growth_interval", 0, "its 'scaler/growth_interval' is 0, expected a whole number of at least 1")
         self.refused_with("scaler/_growth_tracker", -3, "its 'scaler/_growth_tracker' is -3")
+        self.refused_with("scaler/_growth_tracker", 3000000000, "expected a whole number below 2147483648")
         self.refused_with("scaler", None, "it has no loss scale")
 
     def test_other_parameters_and_classes(self):

@@ -202,14 +202,17 @@ TEST(Fp16Optimizer, Fp16o07And08ClipAndShowTheGradientsThatAreStepped) {
   EXPECT_NE(caught.text.find("overflow"), std::string::npos);
 }
 
-TEST(Fp16Optimizer, SparseGradientsAreAnErrorAndChangeNothing) {
+TEST(Fp16Optimizer, GradientsThatDoNotFitAreAnErrorAndChangeNothing) {
   HalfNetworkForTests net;
   auto sgd = sgd_over(net.parameters());
   FP16_Optimizer optimizer(sgd, quiet());
   optimizer.backward(net.loss(), /*update_master_grads=*/false);
-  net.second->weight.mutable_grad() = torch::ones({2, 4}, torch::kHalf).to_sparse();
-  EXPECT_THROW(optimizer.update_master_grads(), c10::Error);
-  EXPECT_FALSE(optimizer.fp32_from_fp16_params()[0].grad().defined());
+  for (const auto& wrong : {torch::ones({2, 4}, torch::kHalf).to_sparse(), torch::ones({4}, torch::kHalf),
+                            torch::ones({2, 4}, torch::kLong)}) {
+    net.second->weight.mutable_grad() = wrong;
+    EXPECT_THROW(optimizer.update_master_grads(), c10::Error);
+    EXPECT_FALSE(optimizer.fp32_from_fp16_params()[0].grad().defined());
+  }
 }
 
 // CHK-03, CHK-04, and the other way round.

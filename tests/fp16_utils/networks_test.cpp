@@ -53,5 +53,13 @@ TEST(Fp16Networks, ASharedPointerIsAccepted) {
   EXPECT_EQ(fp16_utils::network_to_half(module)->forward(torch::ones({1, 4})).scalar_type(), torch::kHalf);
 }
 
+TEST(Fp16Networks, ANullNetworkIsAnError) {
+  using Pointer = std::shared_ptr<torch::nn::LinearImpl>;
+  const torch::nn::Linear empty(nullptr);
+  EXPECT_THROW(fp16_utils::network_to_half(Pointer()), c10::ValueError);
+  EXPECT_THROW(fp16_utils::FP16Model<Pointer>{Pointer()}, c10::ValueError);
+  EXPECT_THROW(fp16_utils::network_to_half(empty), c10::ValueError);
+}
+
 }  // namespace
 }  // namespace apex::test

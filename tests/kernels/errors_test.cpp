@@ -76,6 +76,16 @@ TEST(Errors, NameTensorsWithGapsOrRepeats) {
   expect_error([] { scale({at::ones({1}).expand({5})}, {at::ones({5})}); }, {"in[0]", "strides [0]"});
 }
 
+TEST(Errors, NameNegatedViews) {
+  const at::Tensor in = at::ones({2}), out = at::zeros({2});
+  const at::Tensor negated = at::_neg_view(in);
+  for (int i = 0; i < 2; ++i) {
+    expect_error([&] { scale({negated}, {out}); }, {"multi_tensor_scale", "in[0] is a negated view", "resolve_neg()"});
+    EXPECT_TRUE(out.equal(at::full({2}, 2.0 * i)));
+    scale({in}, {out});  // its plan is kept, and must not serve the view of the same memory
+  }
+}
+
 TEST(Errors, NameDifferentLayouts) {
   expect_error(
       [] {

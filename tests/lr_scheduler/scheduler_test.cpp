@@ -41,6 +41,25 @@ TEST(Scheduler, StepsAsLibTorchsOneStepEarlier) {
   for (int i = 0; i < 12; ++i) EXPECT_EQ(rates_after(mine, 1, *ours), rates_after(reference, 1, *theirs));
 }
 
+TEST(Scheduler, AChainThatCannotStepMovesNoRate) {
+  const auto opt = two_groups();
+  const auto halves = std::make_shared<StepLR>(*opt, 1, 0.5);
+  const auto cosine = std::make_shared<CosineAnnealingLR>(*opt, /*T_max=*/1, /*eta_min=*/0.125);
+  ChainedScheduler with_lambda({halves, std::make_shared<LambdaLR>(*opt, [](int64_t) { return 1.0; })});
+  ChainedScheduler with_cosine({halves, cosine});
+  cosine->step();  // to its lowest rate, from which it turns
+  torch::optim::OptimizerParamGroup group({torch::ones({2}, torch::requires_grad())});
+  group.set_options(opt->param_groups()[0].options().clone());
+  opt->add_param_group(group);
+  const Rates before = rates_of(*opt);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(with_lambda.step(), c10::ValueError);
+    EXPECT_THROW(with_cosine.step(), c10::ValueError);
+    EXPECT_EQ(rates_of(*opt), before);
+    EXPECT_EQ(halves->last_epoch(), 0);
+  }
+}
+
 TEST(Scheduler, KnowsTheRatesFromBeforeTheFirstOne) {
   const auto opt = two_groups();
   const ConstantLR first(*opt, 0.5, 3);

@@ -205,6 +205,22 @@ TEST_F(MasterRules, AGradientWithOtherStridesIsUnscaledElementByElement) {
   }
 }
 
+// Autograd gives such views for the imaginary parts of complex numbers.
+TEST_F(MasterRules, ANegatedGradientIsUnscaledWithItsSign) {
+  for (const char* level : {"O0", "O2"}) {
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.5);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
+    opt.zero_grad();
+    {
+      auto scaled = amp::scale_loss(net->forward(features()).sum() * 0, opt);
+      scaled.backward();
+      model->fc1->weight.mutable_grad() = at::_neg_view(torch::full_like(model->fc1->weight.detach(), -8.0));
+    }
+    EXPECT_TRUE(torch::equal(amp::master_params(opt)[0].grad(), torch::ones({5, 6}))) << level;
+  }
+}
+
 TEST_F(MasterRules, Opt03MasterWeightsCanBeSwitchedOffAndOn) {
   Mlp with, without;
   torch::optim::SGD a(with->parameters(), 0.1), b(without->parameters(), 0.1);

@@ -30,6 +30,8 @@ const RangeRow kRangeRows[] = {
     {"loss_scale_negative", Options().loss_scale("-8"), {"loss_scale=-8.0"}},
     {"loss_scale_infinite", Options().loss_scale(kInf), {"loss_scale=inf"}},
     {"loss_scale_nan", Options().loss_scale(kNan), {"loss_scale=nan"}},
+    {"loss_scale_above_float32", Options().loss_scale(1e39), {"loss_scale=1", "positive finite", "float32"}},
+    {"loss_scale_below_float32", Options().loss_scale(1e-46), {"loss_scale=1", "float32"}},
     {"min_zero", Options().min_loss_scale(0), {"min_loss_scale=0.0"}},
     {"min_nan", Options().min_loss_scale(kNan), {"min_loss_scale=nan"}},
     {"max_negative", Options().max_loss_scale(-4), {"max_loss_scale=-4.0"}},
@@ -51,13 +53,14 @@ TEST_P(BadValue, IsAValueErrorThatNamesIt) {
 INSTANTIATE_TEST_SUITE_P(Rows, BadValue, ::testing::ValuesIn(kRangeRows), [](const auto& test) { return test.param.name; });
 
 TEST(ValueAtTheEdge, IsAccepted) {
+  constexpr double kSmallest = std::numeric_limits<float>::min();
   const Settings settings =
-      resolve("O2", Options().num_losses(1).verbosity(0).min_loss_scale(4).max_loss_scale(4).loss_scale(5e-324));
+      resolve("O2", Options().num_losses(1).verbosity(0).min_loss_scale(4).max_loss_scale(4).loss_scale(kSmallest));
   EXPECT_EQ(settings.num_losses, 1);
   EXPECT_EQ(settings.verbosity, 0);
   EXPECT_EQ(settings.min_loss_scale, 4.0);
   EXPECT_EQ(settings.max_loss_scale, 4.0);
-  EXPECT_EQ(settings.properties.loss_scale.value, 5e-324);
+  EXPECT_EQ(settings.properties.loss_scale.value, kSmallest);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ const RoundTripRow kRoundTripRows[] = {
     {"loss_scale: dynamic\n", kAll},
     {"loss_scale: 128.0\n", kAll},
     {"loss_scale: 0.1\n", kAll},
-    {"loss_scale: 1e+300\n", kAll},
+    {"loss_scale: 1e+30\n", kAll},
     {"cast_model_outputs: bfloat16\n", kAll},
     {"num_losses: 3\n", kAll},
     {"verbosity: 0\n", kAll},

@@ -160,6 +160,25 @@ TEST_P(EveryClassesGroups, KeepTheirStateWhereOthersBeforeThemAreRemovedOrMoved)
   }
 }
 
+TEST(GroupOptions, ValuesOfKnownGroupsAreCheckedByTheStep) {
+  const auto params = make_params(1);
+  FusedAdam optimizer(params, FusedAdamOptions(0.1));
+  auto& options = static_cast<FusedAdamOptions&>(optimizer.param_groups()[0].options());
+  for (const bool first : {true, false}) {
+    set_grads(params, 2);
+    const auto before = copies_of(params);
+    const auto refused = [&] { return message_of<c10::ValueError>([&] { optimizer.step(); }); };
+    options.betas({0.9, 1.0});
+    EXPECT_NE(refused().find("Group 0 of FusedAdam: betas must be in [0, 1), got (0.9, 1)"), std::string::npos) << first;
+    options.betas({0.9, 0.999}).weight_decay(NAN);
+    EXPECT_NE(refused().find("Group 0 of FusedAdam: weight_decay must not be negative"), std::string::npos) << first;
+    options.weight_decay(0);
+    EXPECT_TRUE(same_bytes(params, before)) << first;
+    optimizer.step();
+    EXPECT_FALSE(same_bytes(params, before)) << first;
+  }
+}
+
 TEST(GroupOptions, OfAnotherClassAreTypeErrors) {
   const std::string message = refusal<FusedAdam, c10::TypeError>(torch::optim::AdamOptions(0.1));
   EXPECT_NE(message.find("Group 1 of FusedAdam has options of the class torch::optim::AdamOptions"), std::string::npos)

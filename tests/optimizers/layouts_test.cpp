@@ -38,6 +38,17 @@ TEST_P(Layouts, ChangeBetweenSteps) {
   expect_same_steps(params, *make(GetParam(), params), contiguous, *make(GetParam(), contiguous), 1e-6);
 }
 
+// Autograd gives them for the imaginary parts of complex numbers.
+TEST_P(Layouts, OfNegatedGradientsHaveTheirSign) {
+  const auto params = make_params(1), plain = make_params(1);
+  const auto optimizer = make(GetParam(), params), expected = make(GetParam(), plain);
+  set_grads(plain, 2);
+  for (size_t i = 0; i < params.size(); ++i) params[i].mutable_grad() = at::_neg_view(plain[i].grad().neg());
+  optimizer->step();
+  expected->step();
+  EXPECT_TRUE(same_bytes(params, plain));
+}
+
 // 2^-10: the spacing of float16 parameters.
 template <class Opt, class Options>
 void expect_own_masters_follow(const Options& options) {

@@ -319,6 +319,25 @@ TEST(ScheduleFree, AStepInEvalModeIsAnErrorThatChangesNothing) {
   EXPECT_FALSE(ran);
 }
 
+TEST(ScheduleFree, ASwitchByOtherOptionsThatHasNoWayBackIsAnErrorThatChangesNothing) {
+  const at::Tensor param = exact_values(0).requires_grad_();
+  FusedScheduleFreeAdamW optimizer({param}, busy_options());
+  optimizer.train();
+  for (int step = 1; step < 3; ++step) {
+    param.mutable_grad() = exact_values(step);
+    optimizer.step();
+  }
+  const at::Tensor before = param.detach().clone();
+  auto& options = static_cast<ScheduleFreeOptions&>(optimizer.param_groups()[0].options());
+  options.betas({0, 0.9});
+  expect_error<c10::ValueError>([&] { optimizer.eval(); }, {"Group 0 of", "the first of betas must be above 0"});
+  EXPECT_TRUE(same_bytes(param.detach(), before));
+  EXPECT_TRUE(optimizer.is_training());
+  options = busy_options();
+  optimizer.eval();
+  EXPECT_FALSE(same_bytes(param.detach(), before));
+}
+
 TEST(ScheduleFree, RefusesWhatHasNoAverage) {
   const auto make = [](const ScheduleFreeOptions& options) {
     return [options] { FusedScheduleFreeAdamW({exact_values(0)}, options); };

@@ -183,6 +183,20 @@ TEST(Larc, RejectsSparseGradientsAndDoubleAndChangesNothing) {
   }
 }
 
+TEST(Larc, RejectsGapsAndOtherShapesInALaterGroupAndChangesNothing) {
+  using Group = torch::optim::OptimizerParamGroup;
+  for (const bool gaps : {true, false}) {
+    const auto first = leaf(torch::ones({2}));
+    const auto second = leaf(gaps ? torch::ones({4, 6}).narrow(1, 0, 3).detach() : torch::ones({4, 3}));
+    SGD sgd({Group({first}), Group({second})}, sgd_options());
+    LARC larc(sgd);
+    first.mutable_grad() = torch::ones({2});
+    second.mutable_grad() = gaps ? torch::ones({4, 3}) : torch::ones({3, 3});
+    EXPECT_THROW(larc.step(), c10::Error);
+    EXPECT_TRUE(torch::equal(first.grad(), torch::ones({2})));
+  }
+}
+
 TEST(Larc, RejectsAParameterPutIntoASecondGroup) {
   const auto first = leaf(torch::ones({2})), second = leaf(torch::ones({2}));
   using Group = torch::optim::OptimizerParamGroup;

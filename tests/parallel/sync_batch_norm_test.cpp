@@ -98,6 +98,8 @@ TEST(SyncBatchNormAlone, RejectsOneValuePerChannelAndChangesNothing) {  // SBN-0
   SyncBatchNorm norm(3);
   EXPECT_THROW(norm->forward(torch::ones({1, 3})), c10::ValueError);
   EXPECT_THROW(norm->forward(torch::ones({0, 3})), c10::ValueError);
+  SyncBatchNorm without_channels{SyncBatchNormOptions(0)};
+  EXPECT_THROW(without_channels->forward(torch::ones({4, 0})), c10::ValueError);
   EXPECT_TRUE(norm->running_mean.equal(torch::zeros({3})));
   EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 0);
 }

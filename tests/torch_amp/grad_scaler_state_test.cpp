@@ -40,7 +40,9 @@ TEST(GradScaler, ConstructorDefaultsAreTheDocumentedOnes) {
 TEST(GradScaler, ConstructorRejectsInvalidFactors) {
   EXPECT_TRUE(contains(message_of([] { GradScaler(cpu().growth_factor(1.0)); }), "growth_factor must be above 1, got 1"));
   EXPECT_TRUE(contains(message_of([] { GradScaler(cpu().backoff_factor(1.0)); }), "backoff_factor must be below 1, got 1"));
-  EXPECT_THROW(GradScaler(cpu().init_scale(0.0)), c10::ValueError);
+  for (const double factor : {0.0, -0.5, double{NAN}}) EXPECT_THROW(GradScaler(cpu().backoff_factor(factor)), c10::Error);
+  for (const double scale : {0.0, 1e-50, 1e39}) EXPECT_THROW(GradScaler(cpu().init_scale(scale)), c10::ValueError);
+  EXPECT_THROW(GradScaler(cpu().growth_interval(0)), c10::ValueError);
   EXPECT_THROW(GradScaler("tpu"), c10::Error);
   EXPECT_TRUE(contains(message_of([] { GradScaler("cuda:0"); }), "Leave the index out"));
   EXPECT_NO_THROW(GradScaler(cpu().growth_factor(1.0).enabled(false)));
@@ -125,6 +127,39 @@ TEST(GradScaler, LoadStateDictRefusesAnEmptyOrIncompleteState) {
   nan["scale"] = NAN;
   EXPECT_THROW(scaler.load_state_dict(nan), c10::ValueError);
   EXPECT_EQ(scaler.get_scale(), 65536.0);
+}
+
+TEST(GradScaler, RefusesNumbersThatEndTrainingAndChangesNothing) {
+  GradScaler scaler("cpu", 8.0);
+  start(scaler);
+  const auto before = scaler.state_dict().values();
+  EXPECT_THROW(scaler.set_backoff_factor(0.0), c10::Error);
+  EXPECT_THROW(scaler.set_growth_factor(0.5), c10::Error);
+  EXPECT_THROW(scaler.set_growth_interval(0), c10::ValueError);
+  const GradScaler::StateDict fits = GradScaler("cpu", 2.0, 3.0, 0.25, 7).state_dict();
+  const std::vector<std::pair<std::string, double>> wrong{{"_growth_tracker", 5e9}, {"_growth_tracker", NAN},
+                                                          {"_growth_tracker", -1},  {"_growth_tracker", 0.5},
+                                                          {"growth_interval", 0},   {"growth_interval", 1e300},
+                                                          {"backoff_factor", 0},    {"scale", 1e-50}};
+  for (const auto& [key, value] : wrong) {
+    auto state = fits;
+    state[key] = value;
+    EXPECT_THROW(scaler.load_state_dict(state), c10::Error) << key << " " << value;
+    EXPECT_EQ(scaler.state_dict().values(), before) << key << " " << value;
+  }
+  scaler.load_state_dict(fits);
+  EXPECT_EQ(scaler.get_scale(), 2.0);
+}
+
+TEST(GradScaler, AnIntervalBeyond32BitsIsTaken) {
+  GradScaler scaler("cpu", 8.0);
+  auto optimizer = sgd({param_with_grad(torch::ones({1}))});
+  start(scaler);
+  scaler.set_growth_interval(int64_t{1} << 40);
+  scaler.step(optimizer);
+  scaler.update();
+  EXPECT_EQ(scaler.get_growth_tracker(), 1);
+  EXPECT_EQ(scaler.get_scale(), 8.0);
 }
 
 TEST(GradScaler, SavesToAndLoadsFromArchivesBetweenIterationsOnly) {

@@ -167,6 +167,20 @@ TEST_P(GradScalerOn, TheScaleIsMadeOnTheDeviceOfTheFirstOutput) {
   EXPECT_EQ(scaler.scale(torch::ones({}, options(torch::kHalf))).dtype(), torch::kFloat) << "a float16 loss cannot overflow";
 }
 
+TEST(GradScaler, RefusesAGradientThatRepeatsElementsAndChangesNothing) {
+  const auto first = param_with_grad(torch::full({4}, 8.0)), second = param_with_grad(torch::ones({4}));
+  second.mutable_grad() = torch::ones({1}).expand({4});
+  auto optimizer = sgd({first, second});
+  GradScaler scaler(cpu().init_scale(8.0));
+  start(scaler);
+  EXPECT_TRUE(contains(message_of([&] { scaler.unscale_(optimizer); }), "parameter 1 of group 0"));
+  EXPECT_TRUE(first.grad().equal(torch::full({4}, 8.0)));
+  second.mutable_grad() = second.grad().clone();
+  scaler.unscale_(optimizer);
+  EXPECT_TRUE(first.grad().equal(torch::ones({4})));
+  EXPECT_TRUE(second.grad().equal(torch::full({4}, 0.125)));
+}
+
 // ---- the order of calls
 
 struct GradScalerCalls : ::testing::Test {

@@ -1,7 +1,9 @@
 #include <apex_cpp/amp/grad_scaler/unscale_grads.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
@@ -67,6 +69,21 @@ void check_no_float16(const torch::optim::Optimizer& optimizer) {
   });
 }
 
+/// The dense tensor that holds a gradient's values.
+at::Tensor values_of(const at::Tensor& grad) { return grad.is_sparse() ? grad._values() : grad; }
+
+void check_writable(const torch::optim::Optimizer& optimizer) {
+  for_each_place(optimizer, [](const at::Tensor& param, size_t i, size_t group_index) {
+    const at::Tensor values = values_of(param.grad());
+    const bool is_writable = !values.is_inference() || c10::InferenceMode::is_enabled();
+    const bool repeats = values.layout() == at::kStrided && at::has_internal_overlap(values) == at::MemOverlap::Yes;
+    TORCH_CHECK_VALUE(is_writable && !repeats, "GradScaler: the gradient of parameter ", i, " of group ", group_index,
+                      ", of shape ", param.sizes(),
+                      ", repeats elements in memory or was made in inference mode, so it cannot be unscaled in place. Give the "
+                      "parameter a clone() of it.");
+  });
+}
+
 void check_reduced(const torch::optim::Optimizer& optimizer) {
   if (!GradSync::any_is_unreduced()) return;
   for_each_place(optimizer, [](const at::Tensor& param, size_t i, size_t group_index) {
@@ -76,9 +93,6 @@ void check_reduced(const torch::optim::Optimizer& optimizer) {
                 "disable_allreduce(). Run the last pass outside of it, or drop the gradients with zero_grad().");
   });
 }
-
-/// The dense tensor that holds a gradient's values.
-at::Tensor values_of(const at::Tensor& grad) { return grad.is_sparse() ? grad._values() : grad; }
 
 at::Tensor summed_if_float16(const at::Tensor& grad) {
   return grad.is_sparse() && grad.scalar_type() == at::kHalf ? grad.coalesce() : grad;
@@ -101,6 +115,7 @@ std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const 
     return {found_inf};
   }
   check_no_float16(optimizer);
+  check_writable(optimizer);
   check_reduced(optimizer);
   separate_grads_of_groups(optimizer.param_groups());
   const at::NoGradGuard no_grad;

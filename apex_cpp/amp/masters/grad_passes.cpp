@@ -17,7 +17,13 @@ std::vector<at::Tensor> grads_of(const ParamGroups& groups) {
   separate_grads_of_groups(groups);
   std::vector<at::Tensor> grads;
   for (const auto& param : params_of(groups)) {
-    if (param.grad().defined()) grads.push_back(param.grad());
+    at::Tensor& grad = param.mutable_grad();
+    if (!grad.defined()) continue;
+    TORCH_CHECK_VALUE(grad.layout() == at::kStrided, "amp::clip_grad_norm_: the gradient of a parameter of shape ",
+                      param.sizes(), " has layout ", grad.layout(),
+                      ". Make the embedding dense (sparse=false), or give it to an optimizer that amp does not handle.");
+    if (grad.is_neg()) grad = grad.resolve_neg();
+    grads.push_back(grad);
   }
   return grads;
 }

@@ -84,8 +84,9 @@ class OptimizerStash : public MasterProvider {
   /// Whether some gradients are still unreduced (DistributedDataParallel's no_sync). They stay scaled until a pass reduces
   /// them.
   bool waits_for_other_ranks() const { return unreduced_param().defined(); }
-  /// Call before either exit. Errors: RuntimeError naming a parameter with a sparse gradient.
-  void check_grads_dense() const;
+  /// Call before either exit. Errors: RuntimeError naming a parameter with a sparse gradient, or one of another shape, device
+  /// or kind of number.
+  void check_grads() const;
   /// Adds the model's parameters to `grads`: amp and autograd change their gradients in place.
   void add_params_to(OverlappingGrads& grads) const;
   /// Call after `backward` in the block: adds delayed gradients, as `GradPasses::join`.

@@ -76,7 +76,8 @@ void LossScaler::set_skip_warning(int64_t skips) {
 }
 
 void LossScaler::restore(double loss_scale, int64_t unskipped) {
-  TORCH_CHECK_VALUE(std::isfinite(loss_scale) && loss_scale > 0, "LossScaler: a loss scale must be finite and positive, got ",
+  TORCH_CHECK_VALUE(std::isnormal(static_cast<float>(loss_scale)) && loss_scale > 0,
+                    "LossScaler: a loss scale must be positive and finite in float32, from 1.2e-38 to 3.4e38, got ",
                     loss_scale);
   TORCH_CHECK_VALUE(unskipped >= 0, "LossScaler: the count of clean updates must not be negative, got ", unskipped);
   move_to(loss_scale, ScaleChange::restored);

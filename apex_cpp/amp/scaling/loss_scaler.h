@@ -106,7 +106,8 @@ class LossScaler {
   /// The newest scales on one line: "65536 -> 32768 -> 16384".
   std::string describe_history() const;
 
-  /// Loads a saved scale and `unskipped` count. Errors: ValueError unless the scale is finite and positive and the count >= 0.
+  /// Loads a saved scale and `unskipped` count. Errors: ValueError unless the scale is positive and
+  /// finite in float32, where it may not be subnormal, and the count >= 0.
   void restore(double loss_scale, int64_t unskipped);
 
   /// Clears the overflow flag. No synchronisation.

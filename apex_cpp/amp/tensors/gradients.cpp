@@ -17,16 +17,20 @@
 
 namespace apex::amp::detail {
 
-at::Tensor dense(const at::Tensor& grad) { return grad.is_non_overlapping_and_dense() ? grad : grad.contiguous(); }
+at::Tensor dense(const at::Tensor& grad) {
+  if (grad.is_neg()) return grad.resolve_neg();
+  return grad.is_non_overlapping_and_dense() ? grad : grad.contiguous();
+}
 
 at::Tensor in_layout_of(const at::Tensor& tensor, const at::Tensor& like) {
-  return tensor.strides() == like.strides() ? tensor : at::empty_like(like, tensor.options()).copy_(tensor);
+  const bool fits = tensor.strides() == like.strides() && !tensor.is_neg();
+  return fits ? tensor : at::empty_like(like, tensor.options()).copy_(tensor);
 }
 
 void PassGrads::add(const at::Tensor& param, const at::Tensor& stash) {
   at::Tensor& grad = param.mutable_grad();
   if (!grad.defined()) {
-    grad = stash;
+    grad = stash.defined() && stash.is_neg() ? stash.resolve_neg() : stash;
     if (stash.defined()) older.push_back(grad);
     return;
   }

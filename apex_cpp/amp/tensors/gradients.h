@@ -11,11 +11,11 @@
 // Gradients: prepared for the multi-tensor kernels, cleared, and reduced over processes.
 namespace apex::amp::detail {
 
-/// `grad` itself if it is non-overlapping and dense, as the kernels require; else a contiguous copy.
+/// `grad` itself if it is non-overlapping, dense and no negated view, as the kernels require; else a copy that is.
 at::Tensor dense(const at::Tensor& grad);
 
-/// `tensor` itself if it has the strides of `like`; else a copy with these strides, on the device of `tensor`. Both have the
-/// same shape. Kernels walk the memory of all their tensors linearly.
+/// `tensor` itself if it has the strides of `like` and is no negated view; else a copy with these strides, on the device of
+/// `tensor`. Both have the same shape. Kernels walk the memory of all their tensors linearly.
 at::Tensor in_layout_of(const at::Tensor& tensor, const at::Tensor& like);
 
 /// Added to the norm before the division, as in torch.nn.utils.clip_grad_norm_.

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace apex::amp::detail {
@@ -64,10 +65,13 @@ PythonScaler scaler_from(const StateValue& value) {
   PythonScaler scaler{value.member("scale").number(), value.member("growth_factor").number(),
                       value.member("backoff_factor").number(), value.member("growth_interval").count(1),
                       value.member("_growth_tracker").count()};
-  if (scaler.scale <= 0) value.member("scale").refuse("a number above 0");
+  if (scaler.scale <= 0 || !std::isnormal(static_cast<float>(scaler.scale)))
+    value.member("scale").refuse("a number above 0 that float32 holds");
   if (scaler.growth_factor <= 1) value.member("growth_factor").refuse("a number above 1");
   if (scaler.backoff_factor <= 0 || scaler.backoff_factor >= 1)
     value.member("backoff_factor").refuse("a number between 0 and 1");
+  if (scaler.growth_tracker > std::numeric_limits<int32_t>::max())
+    value.member("_growth_tracker").refuse("a whole number below 2147483648");
   return scaler;
 }
 

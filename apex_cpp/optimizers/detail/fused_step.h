@@ -27,50 +27,55 @@ std::unique_ptr<torch::optim::Optimizer> make_amp_handle(Opt& optimizer, const s
   return std::make_unique<amp::AmpOptimizer<Opt>>(std::move(optimizer), session);
 }
 
-// `owner`: the name, for errors, of the optimizer or group that has the options.
-inline void check_not_negative(const std::string& owner, const char* name, double value) {
+inline void check_not_negative(const OptionsOwner& owner, const char* name, double value) {
   TORCH_CHECK_VALUE(value >= 0, owner, ": ", name, " must not be negative, got ", value, ".");
 }
 
-inline void check_betas(const std::string& owner, const Betas& betas) {
+inline void check_lr(const OptionsOwner& owner, double lr) {
+  if (owner.checks_lr) check_not_negative(owner, "lr", lr);
+}
+
+inline void check_betas(const OptionsOwner& owner, const Betas& betas) {
   const auto [beta1, beta2] = betas;
   TORCH_CHECK_VALUE(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, owner, ": betas must be in [0, 1), got (", beta1, ", ",
                     beta2, ").");
 }
 
 template <class Options>
-void check_moments(const std::string& owner, const Options& options) {
-  check_not_negative(owner, "lr", options.lr());
+void check_moments(const OptionsOwner& owner, const Options& options) {
+  check_lr(owner, options.lr());
   check_not_negative(owner, "eps", options.eps());
   check_not_negative(owner, "weight_decay", options.weight_decay());
   check_betas(owner, options.betas());
 }
 
 template <class Options>
-void check_no_amsgrad(const std::string& owner, const Options& options) {
+void check_no_amsgrad(const OptionsOwner& owner, const Options& options) {
   TORCH_CHECK(!options.amsgrad(), owner, " does not support the AMSGrad variant: leave amsgrad false.");
 }
 
 /// Of classes whose kernels do not round at random.
 template <class Options>
-void check_rounds_to_nearest(const std::string& owner, const Options& options) {
+void check_rounds_to_nearest(const OptionsOwner& owner, const Options& options) {
   TORCH_CHECK_VALUE(options.master_storage() != MasterStorage::stochastic, owner,
                     " does not support master_storage stochastic: take remainder16, or FusedAdam.");
 }
 
 /// Of classes without remainders.
 template <class Options>
-void check_float32_masters(const std::string& owner, const Options& options) {
+void check_float32_masters(const OptionsOwner& owner, const Options& options) {
   TORCH_CHECK_VALUE(options.master_storage() == MasterStorage::float32, owner, " does not support master_storage ",
                     name_of(options.master_storage()), ": leave it float32, or take FusedLAMB or FusedAdam.");
 }
 
 /// The options rules of an optimizer class. `check` throws for values that the class does not allow.
-template <class Options, void (*check)(const std::string&, const Options&)>
+template <class Options, void (*check)(const OptionsOwner&, const Options&)>
 OptionsRules options_rules(const char* optimizer) {
   using torch::optim::OptimizerOptions;
   return {optimizer, [](const OptimizerOptions& options) { return dynamic_cast<const Options*>(&options) != nullptr; },
-          [](const std::string& owner, const OptimizerOptions& options) { check(owner, static_cast<const Options&>(options)); },
+          [](const OptionsOwner& owner, const OptimizerOptions& options) {
+            check(owner, static_cast<const Options&>(options));
+          },
           [](OptimizerOptions& to, const OptimizerOptions& from) {
             static_cast<Options&>(to).assign_saved(static_cast<const Options&>(from));
           }};

@@ -141,7 +141,7 @@ at::Tensor in_one_process(const at::Tensor& input, const NormTensors& tensors, c
 }
 
 at::Tensor over_this_rank(const at::Tensor& input, const NormTensors& tensors, const NormSettings& settings) {
-  const auto values = input.numel() / input.size(1);
+  const int64_t values = input.size(1) > 0 ? input.numel() / input.size(1) : 0;
   TORCH_CHECK_VALUE(values > 1, "SyncBatchNorm: the batch has ", values, " values per channel, and a variance needs more than ",
                     "one. Its shape is ", input.sizes(), ". Give it a larger batch, or call eval() first.");
   return in_one_process(input, tensors, settings, /*by_batch=*/true);

@@ -10,6 +10,7 @@ KEY = "training_state"
 AGAIN = ". Write the file again, with apex_cpp.training_state or C++'s amp::save_for_python"
 _LARGEST = 1.7e308  # above it, also whole numbers have no float
 _LARGEST_COUNT = 2**53  # floats have every whole number up to here
+_SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # of float32, without subnormal numbers
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 
@@ -102,11 +103,13 @@ def _scaler(value):
     state = {key: _member(value, "scaler", key) for key in _SCALER}
     for key in _SCALER[:3]:
         _expect(_is_number(state[key]), f"scaler/{key}", state[key], "a finite number")
-    _expect(state["scale"] > 0, "scaler/scale", state["scale"], "a number above 0")
+    fits = _SMALLEST_SCALE <= state["scale"] <= _LARGEST_SCALE
+    _expect(fits, "scaler/scale", state["scale"], "a number above 0 that float32 holds")
     _expect(state["growth_factor"] > 1, "scaler/growth_factor", state["growth_factor"], "a number above 1")
     _expect(0 < state["backoff_factor"] < 1, "scaler/backoff_factor", state["backoff_factor"], "a number between 0 and 1")
     state["growth_interval"] = _count(state["growth_interval"], "scaler/growth_interval", 1)
-    state["_growth_tracker"] = _count(state["_growth_tracker"], "scaler/_growth_tracker")
+    tracker = state["_growth_tracker"] = _count(state["_growth_tracker"], "scaler/_growth_tracker")
+    _expect(tracker < 2**31, "scaler/_growth_tracker", tracker, "a whole number below 2147483648")
     return state
 
 
