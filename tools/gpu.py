@@ -64,7 +64,8 @@ class Tests:
         self.rows = [line.split() for line in table.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
 
     def path(self, program):
-        return next(iter(sorted(self.binaries.rglob(program))), None)
+        found = sorted(path for path in self.binaries.rglob(program) if path.is_file())  # a folder may have the same name
+        return found[0] if found else None
 
     def names(self, program, tests):
         suite, names = "", []

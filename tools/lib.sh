@@ -25,6 +25,8 @@ answer_help() {
 
 [ -n "${APEX_CPP_CACHE:-}${XDG_CACHE_HOME:-}${HOME:-}" ] || die "HOME is not set: set it, or APEX_CPP_CACHE to the cache folder"
 cache=${APEX_CPP_CACHE:-${XDG_CACHE_HOME:-${HOME:-}/.cache}/apex_cpp}
+# Relative to the caller's folder; what this command starts may run in another one.
+case $cache in /*) ;; *) cache=$caller/$cache; export APEX_CPP_CACHE=$cache ;; esac
 
 # The Python environment of this requirements.txt: clones that pin the same wheels share it. torch_environment, where a tool sets it,
 # is another one.
@@ -138,11 +140,12 @@ make_python() {
   exec 8>&-
 }
 
-# run_pip FOLDER COMMAND ARGUMENTS...: the pip of an environment. Its temporary files (up to 5 GB) stay beside the cache, in $work.
+# run_pip FOLDER COMMAND ARGUMENTS...: the pip of an environment. Its temporary files (up to 5 GB) stay beside the cache, in $work. -I: it does
+# not see the packages of PYTHONPATH.
 run_pip() {
   local shows=--quiet
   [ ! -t 2 ] || [ -n "${in_background:-}" ] || shows=--progress-bar=on
-  TMPDIR=$work "$1/bin/python" -m pip --disable-pip-version-check --no-input "$2" --no-cache-dir "$shows" "${@:3}" >&2
+  TMPDIR=$work "$1/bin/python" -I -m pip --disable-pip-version-check --no-input "$2" --no-cache-dir "$shows" "${@:3}" >&2
 }
 
 # pip_pinned FOLDER COMMAND REQUIREMENTS ARGUMENTS...: the same with the packages of a requirements file, and no others.
@@ -151,8 +154,8 @@ pip_pinned() {
     die "pip could not $2 $3 (its message is above); run this again when the registry can be reached"
 }
 
-# print_torch_prefix FOLDER: asks the torch of an environment.
-print_torch_prefix() { "$1/bin/python" -W ignore -c 'import torch; print(torch.utils.cmake_prefix_path)'; }
+# print_torch_prefix FOLDER: asks the torch of an environment, whatever torch PYTHONPATH leads to.
+print_torch_prefix() { "$1/bin/python" -I -W ignore -c 'import torch; print(torch.utils.cmake_prefix_path)'; }
 
 # use_other_torch X.Y.Z: has a tool build with this torch from PyPI, in a build tree and an environment of their own. Such builds set
 # APEX_CPP_WERROR=OFF: another torch may deprecate functions.
@@ -271,16 +274,30 @@ configure() {
   echo "$prefix" >"$tree/torch-prefix"
 }
 
-# build PRESET OPTION... [-- TARGET...]: configures build/PRESET, or build_tree, and builds it, all of it or the targets.
+# ccache fails if it cannot write its folder, as in a home that is read-only.
+choose_ccache_folder() {
+  local folder
+  [ -z "${CCACHE_DIR:-}" ] && folder=$(ccache -k cache_dir 2>/dev/null) || return 0
+  if mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ]; then return; fi
+  if [ -w "$cache" ]; then export CCACHE_DIR=$cache/ccache; else export CCACHE_DISABLE=1; fi
+}
+
+# build PRESET OPTION... [-- TARGET...]: configures build/PRESET, or build_tree, and builds it, all of it or the targets. One command at a time:
+# neither cmake nor ninja keeps others out of its tree.
 build() {
   local preset=$1 tree=${build_tree:-build/$1} options=()
   shift
   while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
   [ $# = 0 ] || shift
+  choose_ccache_folder
+  mkdir -p "${tree%/*}"
+  exec 7>"$tree.lock"
+  flock -n 7 || { say "waiting for another command that builds $tree"; flock 7; }
   configure "$preset" "${options[@]}"
   say "building $tree (${*:-everything}, $(compile_jobs) at a time)"
   NINJA_STATUS=$'\x01%f/%t/%e ' cmake --build "$tree" --parallel "$(compile_jobs)" ${1:+--target "$@"} | show_progress ||
     die "the build failed"
+  exec 7>&-
 }
 
 # What a build of the programs needs of CUDA: APEX_CPP_CUDA, where the caller sets it; what the tree was made with; CUDA where

@@ -222,6 +222,26 @@ TEST_F(Grid, AProgramIsBuiltInTheGridsFolder) {
   EXPECT_EQ(comparison::content_of(log), "no compiler\n");
 }
 
+TEST_F(Grid, AProgramIsAnotherOneIfAFileOfItsCommandChanges) {
+  auto grid = read("program: ./my_train data.csv --steps 9 {level} {seed} {folder} > log.txt\nlevels: [O0]\n");
+  const auto description = [&] {
+    grid.program.files = comparison::files_of(grid.program);
+    return comparison::description_of(comparison::cells_of(grid).at(0));
+  };
+  const auto without_files = description();
+  scratch_.write("log.txt", "what a run printed");
+  EXPECT_EQ(description(), without_files);
+  EXPECT_EQ(grid.program.files, "");
+  scratch_.write("data.csv", "1,2");
+  const auto with_data = description();
+  EXPECT_EQ(grid.program.files.rfind("# data.csv: 3 bytes, crc32 ", 0), 0U) << grid.program.files;
+  EXPECT_NE(with_data, without_files);
+  scratch_.write("data.csv", "1,3");
+  EXPECT_NE(description(), with_data);
+  scratch_.write("data.csv", "1,2");
+  EXPECT_EQ(description(), with_data);
+}
+
 TEST_F(Grid, AProgramsTablesAreRead) {
   const comparison::CellFolder folder{scratch_.path()};
   EXPECT_NE(comparison::what_is_missing(folder).find("not written a steps.csv with a column 'step'"), std::string::npos);

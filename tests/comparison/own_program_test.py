@@ -57,6 +57,17 @@ class OwnProgram(unittest.TestCase):
     def losses(self, folder, level):
         return [row["loss"] for row in rows(self.folder / folder / "cells" / f"program-{level}-seed1" / "steps.csv")]
 
+    def test_a_program_that_changed_runs_again(self):
+        text = ("import sys\nlevel, seed, out = sys.argv[1:]\nwith open(out + '/steps.csv', 'w') as file:\n"
+                "    file.write('step,loss,step_ms\\n' + ''.join(f'{i},LOSS,1\\n' for i in range(20)))\n")
+        (self.folder / "own.yaml").write_text(
+            f"program: {sys.executable} train.py {{level}} {{seed}} {{folder}}\nlevels: [O0, O5]\nseeds: [1]\n")
+        for loss in ("1", "2"):
+            (self.folder / "train.py").write_text(text.replace("LOSS", loss))
+            self.compare("own.yaml")
+            self.assertEqual(set(self.losses("out", "O5")), {loss})
+        self.assertIn("2 of them finished before", self.compare("own.yaml"))
+
     def test_in_any_language_needs_steps_alone_and_its_mistakes_are_told(self):
         (self.folder / "train.py").write_text(
             "import sys\nlevel, seed, out = sys.argv[1:]\nif level == 'O1': sys.exit('no such level here')\n"

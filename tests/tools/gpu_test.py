@@ -25,7 +25,7 @@ class Gpu(unittest.TestCase):
 
     def program(self, name, body):
         path = self.folder / "bin" / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
 
@@ -46,6 +46,12 @@ class Gpu(unittest.TestCase):
         self.assertEqual((code, report["test"][0]["passed"], report["test"][0]["failed"]), (0, 1, []))
         self.assertEqual(report["machine"]["gpu"], "Some GPU")
         self.assertIn("1 passed, 0 failed", text)
+
+    def test_trains_with_the_program_in_the_folder_of_its_name(self):
+        self.program("a_tests", PASSES)
+        self.program("examples/train/train", "echo 'test accuracy 99 %'")
+        code, report, _ = self.run_stage("test", "a_tests *\n")
+        self.assertEqual((code, report["train"][0]["last line"]), (0, "test accuracy 99 %"))
 
     def test_names_what_failed(self):
         self.program("a_tests", FAILS)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -65,6 +66,13 @@ class Scripts(unittest.TestCase):
         ended = self.run_tool("tools/setup", "--prefix", without=("HOME", "XDG_CACHE_HOME", "APEX_CPP_CACHE"))
         self.assertEqual(ended, (1, "", "setup: HOME is not set: set it, or APEX_CPP_CACHE to the cache folder\n"))
         self.assertEqual(self.run_tool("tools/setup", "--prefix", without=("HOME",))[0], 0)
+
+    def test_a_relative_cache_is_in_the_callers_folder(self):
+        ended = self.run_tool(ROOT / "tools/setup", "--prefix", root=self.folder, APEX_CPP_CACHE="cache")
+        self.assertEqual(ended, (0, "/the/prefix\n", ""))
+        script = f'. {ROOT}/tools/lib.sh; echo "$APEX_CPP_CACHE"'
+        ended = self.run_tool("bash", "-c", script, root=self.folder, without=("APEX_CPP_CACHE",), XDG_CACHE_HOME="x")
+        self.assertEqual(ended, (0, f"{self.folder}/x/apex_cpp\n", ""))
 
     def test_takes_no_empty_word_for_a_config(self):
         code, _, error = self.run_tool("tools/train", "")
@@ -148,6 +156,21 @@ class Scripts(unittest.TestCase):
         pip = self.run_tool(self.folder / "new/bin/python", "-m", "pip", "--version")[1]
         self.assertIn("pip 24.3.1 ", pip)
 
+    def test_asks_the_torch_of_the_environment_and_no_other(self):
+        def give(site, prefix):
+            (site / "torch").mkdir(parents=True)
+            (site / "torch/__init__.py").write_text(f"import types\nutils = types.SimpleNamespace(cmake_prefix_path={prefix!r})\n")
+
+        new, lib = self.folder / "new", f". {ROOT}/tools/lib.sh; work={self.folder};"
+        self.assertEqual(self.run_tool("bash", "-c", f"{lib} new_environment {sys.executable} {new}")[0], 0)
+        give(next((new / "lib").glob("python3.*")) / "site-packages", "/its/own")
+        give(self.folder / "other", "/another")
+        (self.folder / "other/pip.py").write_text("print('another pip')\n")
+        asked = self.run_tool("bash", "-c", f"{lib} print_torch_prefix {new}", PYTHONPATH=str(self.folder / "other"))
+        self.assertEqual(asked, (0, "/its/own\n", ""))
+        code, _, shown = self.run_tool("bash", "-c", f"{lib} run_pip {new} list", PYTHONPATH=str(self.folder / "other"))
+        self.assertEqual((code, "another pip" in shown), (0, False), shown)
+
     def test_finds_torch_where_the_cache_was_moved_or_copied(self):
         torch = "lib/python3.11/site-packages/torch/share/cmake"
         (self.env / "complete").write_text(f"{self.env}/{torch}\n")
@@ -185,6 +208,41 @@ class Scripts(unittest.TestCase):
             self.assertEqual(code, 0, error)
             ranks = [f"[rank {rank}] {self.folder}: 29500 {rank}/2 {config} --epochs 1" for rank in (0, 1)]
             self.assertCountEqual(output.splitlines(), ranks)
+
+    def test_keeps_ccache_out_of_a_home_that_is_closed(self):
+        self.pretend(self.folder / "bin/ccache", 'echo "$HOME/.cache/ccache"')
+
+        def chosen(**variables):
+            script = f'. {ROOT}/tools/lib.sh; choose_ccache_folder; echo "${{CCACHE_DIR:-}} ${{CCACHE_DISABLE:-}}"'
+            return self.run_tool("bash", "-c", script, without=("CCACHE_DIR", "CCACHE_DISABLE"),
+                                 PATH=f"{self.folder}/bin:{os.environ['PATH']}", **variables)[1].strip()
+
+        self.assertEqual(chosen(HOME=str(self.folder)), "")
+        self.assertEqual(chosen(HOME="/proc/none"), f"{self.cache}/ccache")
+        self.assertEqual(chosen(HOME="/proc/none", APEX_CPP_CACHE="/proc/none/cache"), "1")
+
+    def test_builds_one_after_the_other(self):
+        clone = self.clone_that_builds_nothing()
+        self.pretend(clone / "bin/cmake", f"echo begin >>{self.folder}/log; sleep 0.3; echo end >>{self.folder}/log")
+        environment = {**os.environ, "APEX_CPP_CACHE": str(self.cache), "PATH": f"{clone}/bin:{os.environ['PATH']}"}
+        environment.pop("torch_environment", None)
+        runs = [subprocess.Popen(["bash", "-c", f". {clone}/tools/lib.sh; build release"], env=environment, stderr=subprocess.DEVNULL)
+                for _ in range(2)]
+        self.assertEqual([run.wait() for run in runs], [0, 0])
+        self.assertEqual((self.folder / "log").read_text().split(), ["begin", "end"] * 4)
+
+    def test_stages_build_what_they_run(self):
+        clone = self.clone_that_builds_nothing()
+        self.pretend(clone / "bin/cmake", f'echo "$*" >>{self.folder}/built')
+        self.pretend(clone / "bin/valgrind")
+        for stage, modules in {"valgrind": ["kernels"], "large": ["optimizers"], "repeated": ["reuse", "distributed"]}.items():
+            programs = [f"{module}_tests" for module in modules]
+            for module, program in zip(modules, programs):
+                self.pretend(clone / "build/release/tests" / module / program)
+            code, _, error = self.run_tool("tools/test", "--stage", stage, root=clone, PATH=f"{clone}/bin:{os.environ['PATH']}")
+            self.assertEqual(code, 0, error)
+            last = (self.folder / "built").read_text().splitlines()[-1]
+            self.assertRegex(last, f"^--build build/release .*--target {' '.join(programs)}$")
 
     def test_takes_a_number_of_processes(self):
         for arguments, value in {("c.yaml", "--nproc"): "", ("--nproc=x",): "x", ("--nproc", "0"): "0"}.items():
@@ -261,6 +319,49 @@ class Scripts(unittest.TestCase):
             others += [f"{folder}/{name}" for name in made]
             left = [str(path.relative_to(clone)) for path in clone.glob("dist/**/*") if path.is_file()]
             self.assertCountEqual(left, others)
+
+    def test_packages_have_the_same_cuda_code_whatever_was_built_before(self):
+        clone = self.clone_that_builds_nothing()
+        name = "0.1.0+torch2.11.cpu"
+        self.pretend(clone / "tools/packaging/make_wheel", f'mkdir -p "$3" && touch "$3/apex_cpp-{name}-py3-none-any.whl"')
+        self.pretend(clone / "bin/cpack", f'touch "$6/apex-cpp-{name}-Linux-x86_64.tar.gz"')
+        self.pretend(clone / "bin/cmake", f'echo "$*" >>{self.folder}/configured')
+        self.complete("package")
+        cache = clone / "build/release/CMakeCache.txt"
+        cache.parent.mkdir(parents=True)
+        cache.write_text("APEX_CPP_CUDA:STRING=AUTO\nAPEX_CPP_CUDA_WITHOUT_GPU:STRING=8.0+PTX\nTORCH_CUDA_ARCH_LIST:UNINITIALIZED=9.0\n")
+        for gpu_there, option in {"exit 0": "AUTO", "exit 9": "OFF"}.items():
+            self.pretend(clone / "bin/nvidia-smi", gpu_there)
+            code, _, error = self.run_tool("tools/package", root=clone, without=("APEX_CPP_CUDA",), PATH=f"{clone}/bin:{os.environ['PATH']}")
+            self.assertEqual(code, 0, error)
+            configured = (self.folder / "configured").read_text().splitlines()[-2].split()
+            self.assertLessEqual({f"-DAPEX_CPP_CUDA={option}", "-UTORCH_CUDA_ARCH_LIST", "-DAPEX_CPP_CUDA_WITHOUT_GPU=ALL"}, set(configured))
+
+    def test_packs_the_yaml_cpp_that_the_programs_need(self):
+        clone = self.clone_that_builds_nothing()
+        shutil.copytree(ROOT / "examples/train/configs", clone / "examples/train/configs")
+        table, digits, library = clone / "tests/cuda/on_gpu.txt", self.cache / "data/digits/digits.csv.gz", self.folder / "libyaml-cpp.so.0.7"
+        for path in (table, digits, library):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        table.write_text("# program\nkernels_tests Cuda.*\n")
+        for program in ("kernels_tests", "bench", "train"):
+            self.pretend(clone / "build/release" / program / program)
+        self.pretend(clone / "bin/cmake", f'echo "$TORCH_CUDA_ARCH_LIST $*" >>{self.folder}/configured')
+        self.pretend(clone / "bin/strip", 'cp "$3" "$2"')
+        self.pretend(clone / "bin/ldconfig", "exit 127")
+        for needed, packed in {f"libyaml-cpp.so.0.7 => {library} (0x0)": [library.name], "libc.so.6 => /lib/libc.so.6 (0x0)": []}.items():
+            self.pretend(clone / "bin/ldd", f"echo '{needed}'")
+            code, _, error = self.run_tool("tools/gpu", "--pack", "8.6", root=clone, PATH=f"{clone}/bin:{os.environ['PATH']}")
+            self.assertEqual(code, 0, error)
+            with tarfile.open(clone / "dist/apex_cpp_gpu.tar.xz") as archive:
+                names = archive.getnames()
+            self.assertEqual([name for name in names if name.startswith("apex_cpp_gpu/lib/")], [f"apex_cpp_gpu/lib/{name}" for name in packed])
+            self.assertIn("apex_cpp_gpu/bin/train", names)
+        # The architecture stays in no cache, where it would count for later builds.
+        configured = (self.folder / "configured").read_text().splitlines()[0]
+        self.assertRegex(configured, "^8.6 --preset release .*-UTORCH_CUDA_ARCH_LIST")
+        self.assertNotIn("-DTORCH_CUDA_ARCH_LIST", configured)
 
     def test_the_conda_recipe_names_this_version_torch_and_options(self):
         recipe, cmake, options = ((ROOT / name).read_text() for name in (

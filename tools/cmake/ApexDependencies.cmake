@@ -19,6 +19,7 @@ function(apex_fetch name remedy url sha256)
   set(CMAKE_POLICY_VERSION_MINIMUM 3.5)
   set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)
   set(BUILD_SHARED_LIBS OFF)
+  string(APPEND CMAKE_CXX_FLAGS " -w")  # the project's warnings are not for them
   FetchContent_Declare(apex_${name} URL "${url}" URL_HASH "SHA256=${sha256}" ${ARG_UNPARSED_ARGUMENTS})
   FetchContent_MakeAvailable(apex_${name})
   FetchContent_GetProperties(apex_${name} SOURCE_DIR folder)

@@ -3,7 +3,7 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
 endif()
 
 # User options and their defaults: everything is built if this is the top-level project, only the library if it is a subproject.
-set(APEX_CPP_CUDA AUTO CACHE STRING "AUTO: CUDA code where nvcc is found; ON: required; OFF: no CUDA toolkit is looked for")
+set(APEX_CPP_CUDA AUTO CACHE STRING "AUTO: CUDA code if nvcc is found and LibTorch has CUDA; ON: required; OFF: no CUDA toolkit is looked for")
 set_property(CACHE APEX_CPP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(APEX_CPP_CUDA_WITHOUT_GPU ALL CACHE STRING
   "What CUDA code is compiled for where this machine has no GPU: ALL, or a list as TORCH_CUDA_ARCH_LIST takes it, which counts before this")

@@ -33,6 +33,8 @@ function(apex_own_code target)
   endif()
   if(APEX_CPP_WERROR)
     list(APPEND warnings -Werror)
+  elseif(NOT PROJECT_IS_TOP_LEVEL)
+    list(APPEND warnings -w)  # an enclosing project's warnings, which may be errors, are for its own code
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")
 endfunction()

@@ -97,7 +97,7 @@ std::vector<Cell> cells_of(const Grid& grid) {
 std::string description_of(const Cell& cell) {
   if (cell.program.command.empty()) return train::to_yaml(cell.config);
   return "# " + cell.program.command + "\n# in " + cell.program.directory + ", seed " + std::to_string(cell.config.seed) +
-         ", " + std::to_string(cell.program.steps) + " steps\n" + cell.level_text;
+         ", " + std::to_string(cell.program.steps) + " steps\n" + cell.program.files + cell.level_text;
 }
 
 void write_listing(const CellFolder& folder) { common::write_whole(folder.listing(), listing_of(folder)); }

@@ -29,6 +29,7 @@ struct OwnProgram {
   std::string command;  // with {level}, {seed} and {folder}, and {steps} where it takes a number of steps; empty: there is none
   std::string directory;  // that both are started in: the grid's
   int64_t steps = 0;      // in place of {steps}
+  std::string files;      // the files that the command names, as `files_of` lists them: another build is another program
 
   bool takes_steps() const { return command.find("{steps}") != std::string::npos; }
 };

@@ -21,11 +21,12 @@ void build(const comparison::OwnProgram& program, const std::string& out, common
 }
 
 int compare(const comparison::Options& options) {
-  const auto grid = comparison::read_grid(options.grid);
-  const auto cells = comparison::cells_of(grid);
+  auto grid = comparison::read_grid(options.grid);
   common::Progress progress(std::cout, common::terminal_of(STDOUT_FILENO));
   const auto out = std::filesystem::absolute(options.out).string();
   if (!grid.program.build.empty()) build(grid.program, out, progress);
+  grid.program.files = comparison::files_of(grid.program);  // as the build has left them
+  const auto cells = comparison::cells_of(grid);
   const auto failed = comparison::run_cells(cells, out, options.start_processes, progress) +
                       comparison::make_rounds(cells, {out, options.start_processes, grid.rounds}, progress);
   return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
