@@ -2,11 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <c10/util/Exception.h>
-
-#ifdef APEX_CPP_HAS_CUDA
-#include <ATen/cuda/CUDAContext.h>
-#endif
 
 #include <cmath>
 #include <limits>
@@ -46,14 +41,6 @@ at::Tensor rounded(const at::Tensor& x, const at::Tensor& scales, const Format& 
   return within.to(format.type).to(at::kFloat).div(scales).to(at::kBFloat16);
 }
 
-// The 8-bit floats that were decoded: scales are powers of two, so nothing is rounded.
-at::Tensor encoded(const Float8Matrix& matrix) {
-  const auto type = matrix.format == Float8::e4m3 ? at::kFloat8_e4m3fn : at::kFloat8_e5m2;
-  return matrix.rounded.values.to(at::kFloat).mul_(matrix.rounded.scales).to(type);
-}
-
-at::Tensor inverse(const Float8Matrix& matrix) { return matrix.rounded.scales.reciprocal().reshape({}); }
-
 }  // namespace
 
 at::Tensor float8_scales(const at::Tensor& largest, Float8 format) { return scales_of(largest, format_of(format)); }
@@ -89,24 +76,6 @@ Float8Values round_to_float8_by_aten(const at::Tensor& x, Float8 format, Float8B
   const at::Tensor scales = scales_of(in_blocks.abs().amax({2, 4}, true), as);
   const at::Tensor values = rounded(in_blocks, scales, as).reshape(padded.sizes()).slice(1, 0, rows).slice(2, 0, columns);
   return {values.reshape(x.sizes()), scales.squeeze(4).squeeze(2)};
-}
-
-bool has_float8_products(c10::Device device) {
-#ifdef APEX_CPP_HAS_CUDA
-  if (!device.is_cuda()) return false;
-  const auto* gpu = at::cuda::getDeviceProperties(device.index());
-  return gpu->major > 8 || (gpu->major == 8 && gpu->minor >= 9);
-#else
-  return device.is_cuda() && false;
-#endif
-}
-
-// The operator takes rows of a and columns of b.
-at::Tensor float8_mm(const Float8Matrix& a, const Float8Matrix& b, const std::optional<at::Tensor>& bias) {
-  TORCH_INTERNAL_ASSERT(a.rounded.values.dim() == 2 && a.rounded.scales.numel() == 1 && b.rounded.scales.numel() == 1);
-  const auto dense_bias = bias ? std::make_optional(bias->contiguous()) : std::nullopt;
-  return at::_scaled_mm(encoded(a).contiguous(), encoded(b).t().contiguous().t(), inverse(a), inverse(b), dense_bias, {},
-                        at::kBFloat16, /*use_fast_accum=*/false);
 }
 
 }  // namespace apex::kernels
