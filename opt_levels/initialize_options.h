@@ -192,7 +192,8 @@ class InitializeOptions {
   InitializeOptions& float32_functions(std::nullopt_t) { return unset(float32_functions_); }
   const std::optional<std::vector<std::string>>& float32_functions() const { return float32_functions_; }
 
-  /// Paths of modules whose products stay in BF16 with all their submodules, where `fp8` makes products FP8 ("decoder.head").
+  /// Paths of modules whose products stay in BF16 with all their submodules, where `fp8` makes products FP8 ("decoder.head"),
+  /// and names of single parameters, as a model without layers has them.
   /// An empty list leaves no module out. Without effect if `fp8` is none. Default: the first and the last layer of each model,
   /// a layer being a module that has a weight of two or more dimensions.
   InitializeOptions& bfloat16_modules(const std::vector<std::string>& value) { return set(bfloat16_modules_, value); }

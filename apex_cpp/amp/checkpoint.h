@@ -116,7 +116,8 @@ void load_safetensors(const std::string& path, const LoadedParts& parts);
 ///
 /// The file at `path` is replaced as a whole or not at all. Tensors may be on any devices; the host waits for them. Errors,
 /// after which the old file is unchanged: c10::Error with path and reason for a failed write; ValueError with the tensor's name
-/// for a dtype that the format lacks, and for metadata that is not UTF-8.
+/// for a dtype that the format lacks, and for metadata that is not UTF-8; RuntimeError for `masters(true)` where a sharded
+/// optimizer has the masters: save the rounded values, without the option, or a checkpoint.
 template <class Net>
 void save_safetensors(const std::string& path, const Net& model, const SaveSafetensorsOptions& options = {}) {
   detail::save_safetensors(path, detail::parts_of<detail::SavedParts>(model), options);

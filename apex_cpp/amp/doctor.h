@@ -65,8 +65,8 @@ class Doctor {
   /// Returns the level with the fewest entries in `float32_modules` and `float32_functions` that delta debugging finds, such
   /// that no call of the first step diverges and the loss gets as low as at the reference level, within the reference's spread
   /// over seeds or by rounding errors. Without any one of these entries the level fails. A level with FP8 (O6) that trains
-  /// without FP8 gets entries in `bfloat16_modules` instead; it loses FP8 if its products without a module's parameter are what
-  /// fails. Errors: RuntimeError if training fails with everything in FP32 that the level can keep there, and if training fails
+  /// without FP8 gets entries in `bfloat16_modules` instead; it loses FP8 if its products without a parameter are what fails.
+  /// Errors: RuntimeError if training fails with everything in FP32 that the level can keep there, and if training fails
   /// at the reference level.
   OptLevel minimal_float32();
 

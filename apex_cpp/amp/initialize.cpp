@@ -73,15 +73,18 @@ void Initializer::name_parameters() {
 
 void Initializer::check_kept_modules() const {
   const auto& settings = session_->settings;
-  check_module_paths(settings.float32_modules, "float32_modules");
-  if (settings.bfloat16_modules) check_module_paths(*settings.bfloat16_modules, "bfloat16_modules");
+  check_module_paths(settings.float32_modules, "float32_modules", /*takes_parameters=*/false);
+  if (settings.bfloat16_modules) check_module_paths(*settings.bfloat16_modules, "bfloat16_modules", /*takes_parameters=*/true);
 }
 
-void Initializer::check_module_paths(const std::vector<std::string>& paths, const char* option) const {
+void Initializer::check_module_paths(const std::vector<std::string>& paths, const char* option, bool takes_parameters) const {
   if (paths.empty()) return;
   std::set<std::string> modules;
   for (size_t i = 0; i < models_.size(); ++i) {
-    for (const auto& item : models_[i]->named_parameters()) modules.insert(module_path_of(prefix_of(i) + item.key()));
+    for (const auto& item : models_[i]->named_parameters()) {
+      const std::string name = prefix_of(i) + item.key();
+      modules.insert(takes_parameters ? name : module_path_of(name));
+    }
     for (const auto& item : models_[i]->named_buffers()) modules.insert(prefix_of(i) + item.key());
   }
   for (const auto& path : paths) {
@@ -117,13 +120,16 @@ void Initializer::choose_bfloat16_modules() {
   settings.bfloat16_modules = chosen;
 }
 
-// A parameter that two modules share is known by its first name.
+// A parameter that two modules share, of one model or of two, is known by its first name where operators are cast, and by its
+// name in each model where the models are cast.
 void Initializer::add_names_of_ties(std::vector<std::string>& modules) const {
   const std::vector<std::string> given = modules;
   for (size_t i = 0; i < models_.size(); ++i) {
     for (const auto& item : models_[i]->named_parameters()) {
+      const std::string name = prefix_of(i) + item.key();
       const auto* first = session_->parameter_names->find(item.value());
-      if (first && is_within(prefix_of(i) + item.key(), given) && !is_within(*first, modules)) modules.push_back(*first);
+      if (!first || is_within(name, given) == is_within(*first, given)) continue;
+      modules.push_back(is_within(name, given) ? *first : name);
     }
   }
 }
@@ -154,6 +160,7 @@ void Initializer::check() {
   huge_pages_ = settings.huge_pages ? settings.huge_pages : in_environment;
   name_parameters();
   check_kept_modules();
+  add_names_of_ties(session_->settings.float32_modules);
   choose_bfloat16_modules();
   for (const auto* model : models_) check_model(*model, *session_);
   check_ties(models_, *session_);

@@ -63,7 +63,7 @@ class Initializer {
   std::string prefix_of(size_t model) const;
   void name_parameters();
   void check_kept_modules() const;
-  void check_module_paths(const std::vector<std::string>& paths, const char* option) const;
+  void check_module_paths(const std::vector<std::string>& paths, const char* option, bool takes_parameters) const;
   void choose_bfloat16_modules();
   void add_names_of_ties(std::vector<std::string>& modules) const;
   void begin_float8_history();
@@ -145,8 +145,10 @@ auto handle_of(Opt& optimizer, const std::shared_ptr<Session>& session) {
 /// the static class for a pointer or a reference to an abstract class.
 template <class Opt>
 auto handle_for(Opt& optimizer, const std::shared_ptr<Session>& session) {
-  if constexpr (kIsErased<Opt>) {
+  if constexpr (std::is_abstract_v<Held<Opt>>) {
     return erased_handle(optimizer_of(optimizer), session);
+  } else if constexpr (kIsErased<Opt>) {  // the handle derives from the class that makes it
+    return std::unique_ptr<Held<Opt>>(static_cast<Held<Opt>*>(erased_handle(optimizer_of(optimizer), session).release()));
   } else if constexpr (kIsOptimizer<Opt>) {
     return handle_of(optimizer, session);
   } else {
@@ -204,9 +206,11 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// `models`: a TORCH_MODULE holder, a shared_ptr to a module or a Module struct. `optimizers`: any torch::optim optimizer, or a
 /// pointer to one. For several, pass `std::tie(a, b)` or a vector. Returns a pair of handles in the same shape:
 /// `amp::Model<Net>` (the same holder for AMP_MODULE) and `amp::AmpOptimizer<Opt>` (smart pointers for pointers). Use the
-/// handles in place of the originals: `auto [net, opt] = amp::initialize(model, optimizer, "O2");`. A holder or shared_ptr
-/// passed as an lvalue afterwards points to the handle's module, so that both are one object. Other copies of it still point to
-/// the original module, which shares parameters, buffers and children with the handle, and lives as long as the handle.
+/// handles in place of the originals: `auto [net, opt] = amp::initialize(model, optimizer, "O2");`. A scheduler that was built
+/// on an original works as long as the original lives: not where the handle is assigned to the pointer that held it. A holder
+/// or shared_ptr passed as an lvalue afterwards points to the handle's module, so that both are one object. Other copies of it
+/// still point to the original module, which shares parameters, buffers and children with the handle, and lives as long as the
+/// handle.
 ///
 /// Parameters are cast in place: each stays the same TensorImpl on the same device.
 ///

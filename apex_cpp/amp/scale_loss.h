@@ -119,8 +119,12 @@ class ScaledLoss {
   ~ScaledLoss();
 
   /// The loss times the loss scale: float32, with the loss's shape.
-  const at::Tensor& tensor() const { return scaled_; }
-  /* implicit */ operator const at::Tensor&() const { return scaled_; }
+  const at::Tensor& tensor() const& { return scaled_; }
+  at::Tensor tensor() && { return scaled_; }
+  /* implicit */ operator const at::Tensor&() & { return scaled_; }
+  // By value, so that `const torch::Tensor& scaled_loss = amp::scale_loss(…)`, whose block ends at once, refers to a tensor.
+  /* implicit */ operator at::Tensor() const& { return scaled_; }
+  /* implicit */ operator at::Tensor() && { return scaled_; }
 
   /// Calls `torch::Tensor::backward` on the scaled loss. With `create_graph` and a loss scale other than 1 it warns once in a
   /// process that a penalty made from the gradients would contain the scale.
@@ -159,12 +163,12 @@ class ScaledLoss {
 };
 
 /// Opens a block for one backward pass of `loss` (any shape, floating, any device). `optimizers`: handles returned by
-/// `amp::initialize`; list every optimizer that steps with the pass's gradients. If parameters of an optimizer that is not
-/// listed get gradients, call its `zero_grad` before its next step or block, as between a GAN's two losses; otherwise that step
-/// or block is an error. Errors, before any change: RuntimeError before `initialize`, for an optimizer that is not a handle or
-/// was moved from, for a block inside another block of the same optimizer, for optimizers of different `initialize` calls, for
-/// two optimizers that train one parameter, for an optimizer whose model was initialized again, for a complex loss, for a
-/// dynamic loss scale or `skip_nonfinite` while a CUDA graph is captured; IndexError for a `loss_id` out of range. Apex:
+/// `amp::initialize`; list every optimizer that steps with the pass's gradients. If parameters of another optimizer of the same
+/// `initialize` get gradients, call its `zero_grad` before its next step or block, as between a GAN's two losses; otherwise
+/// that step or block is an error. Errors, before any change: RuntimeError before `initialize`, for an optimizer that is not a
+/// handle or was moved from, for a block inside another block of the same optimizer, for optimizers of different `initialize`
+/// calls, for two optimizers that train one parameter, for an optimizer whose model was initialized again, for a complex loss,
+/// for a dynamic loss scale or `skip_nonfinite` while a CUDA graph is captured; IndexError for a `loss_id` out of range. Apex:
 /// `amp.scale_loss`.
 [[nodiscard]] inline ScaledLoss scale_loss(const at::Tensor& loss, const OptimizerList& optimizers,
                                            const ScaleLossOptions& options = {}) {

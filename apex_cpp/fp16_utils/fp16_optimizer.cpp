@@ -5,6 +5,7 @@
 #include <torch/nn/utils/clip_grad.h>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
+#include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 #include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/parameters.h>
@@ -56,6 +57,14 @@ FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_Opt
   TORCH_CHECK(!dynamic_cast<amp::detail::AmpOptimizerBase*>(optimizer_),
               "FP16_Optimizer was given an optimizer that amp::initialize returned, which already has masters and loss "
               "scaling. Use only one: amp::initialize alone, or FP16_Optimizer around the bare optimizer.");
+  const auto* fused = dynamic_cast<const amp::StepsMasters*>(optimizer_);
+  TORCH_CHECK(!fused || !fused->changes_params_between_steps(),
+              "FP16_Optimizer was given an optimizer whose train() and eval() change what it steps: they would change the "
+              "masters alone, and the model would keep its weights of training. Give it to amp::initialize(model, optimizer, "
+              "\"O2\").");
+  TORCH_CHECK(!dynamic_cast<const amp::ShardedOptimizer*>(optimizer_),
+              "FP16_Optimizer was given a sharded optimizer, which keeps masters of its own and takes gradients out of the "
+              "model. Give it to amp::initialize(model, optimizer, \"O2\").");
   params_.add_new(init_optimizer);
   for (const at::Tensor& param : params_.native()) param.mutable_grad().reset();  // MW-06
   detail::warn_deprecated("FP16_Optimizer", detail::kInsteadOfMasters);

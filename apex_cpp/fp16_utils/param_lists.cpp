@@ -9,6 +9,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <ostream>
 
 namespace apex::fp16_utils::detail {
@@ -37,6 +38,16 @@ void check_supported(const Place& place) {
                     ", has gaps or repeats in memory, and its master could not be copied back. Make it contiguous().");
 }
 
+// A parameter that is listed twice is no tie.
+void check_not_tied(const Place& place, const std::vector<at::Tensor>& others) {
+  const at::Tensor& param = place.param;
+  const auto is_tied = [&](const at::Tensor& other) { return !other.is_same(param) && amp::detail::are_tied(param, other); };
+  TORCH_CHECK_VALUE(!is_low_precision(param.scalar_type()) || std::none_of(others.begin(), others.end(), is_tied),
+                    "FP16_Optimizer: ", place,
+                    ", shares its memory with another one, as set_data ties them, and their masters would overwrite each "
+                    "other. Register one parameter in both modules, or train with amp::initialize, which keeps ties.");
+}
+
 }  // namespace
 
 at::Tensor TrainedParam::edited_master() const {
@@ -53,11 +64,6 @@ void TrainedParam::take_edits() {
   mark_synced();
 }
 
-void TrainedParam::mark_synced() {
-  synced_version = amp::detail::TensorVersion(param);
-  synced_values = amp::detail::ValueFingerprint(param);
-}
-
 template <class Groups, class F>
 void TrainedParams::for_each_new(Groups& groups, const F& f) const {
   for (size_t group = 0; group < groups.size(); ++group) {
@@ -70,7 +76,13 @@ void TrainedParams::for_each_new(Groups& groups, const F& f) const {
 
 void TrainedParams::add_new(torch::optim::Optimizer& optimizer) {
   auto& groups = optimizer.param_groups();
-  for_each_new(groups, [](const at::Tensor&, const Place& place) { check_supported(place); });
+  Tensors fresh;
+  for_each_new(groups, [&](const at::Tensor& param, const Place& place) {
+    check_supported(place);
+    check_not_tied(place, model_params_);
+    check_not_tied(place, fresh);
+    fresh.push_back(param);
+  });
   list_again(groups);
   const size_t before = by_tensor_.size();
   for_each_new(groups, [&](at::Tensor& param, const Place&) { add(optimizer, param); });

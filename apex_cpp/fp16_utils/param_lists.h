@@ -17,9 +17,8 @@ namespace apex::fp16_utils::detail {
 /// A trainable parameter, and the tensor that the optimizer steps: its float32 master, or the parameter itself.
 struct TrainedParam {
   at::Tensor param, stepped;
-  at::ScalarType dtype = at::kFloat;            ///< of `param` when it got its master; the program may convert it since
-  amp::detail::TensorVersion synced_version;    ///< of `param` when it was last equal to the rounded master
-  amp::detail::ValueFingerprint synced_values;  ///< of the same values; shows writes through `param.data()` on a CPU
+  at::ScalarType dtype = at::kFloat;       ///< of `param` when it got its master; the program may convert it since
+  amp::detail::WeightRecord synced_param;  ///< `param` when it was last equal to the rounded master
 
   bool has_master() const { return !stepped.is_same(param); }
   /// The master with the program's edits of `param` since `mark_synced`: with the elements of `param` that differ from the
@@ -28,10 +27,10 @@ struct TrainedParam {
   /// Copies the edits into the master, and gives it the layout of `param`, which `set_data` may have changed.
   void take_edits();
   /// Records that `param` equals the rounded master, or is to be overwritten with it.
-  void mark_synced();
+  void mark_synced() { synced_param = amp::detail::WeightRecord(param); }
 
  private:
-  bool is_edited() const { return !synced_version.matches(param) || !synced_values.matches(param); }
+  bool is_edited() const { return !synced_param.matches(param); }
 };
 
 /// The parameters that FP16_Optimizer trains, without repetition, in the order of the wrapped optimizer's groups (FP16O-01).
@@ -41,7 +40,8 @@ class TrainedParams {
 
   /// Adds parameters that are new in the groups, or no longer frozen. 16-bit parameters get masters, with their optimizer
   /// state. Errors, before anything is changed: TypeError for a parameter that is not float16, bfloat16 or float32; ValueError
-  /// for a 16-bit parameter with gaps in memory, and for a parameter in two groups.
+  /// for a 16-bit parameter with gaps in memory, for one that `set_data` ties to another one, and for a parameter in two
+  /// groups.
   void add_new(torch::optim::Optimizer& optimizer);
   /// Lists the parameters again if the program has changed the groups, without adding new ones. Errors, before anything is
   /// changed: RuntimeError for a gradient of a parameter that add_new() has not added yet; ValueError for a parameter in two

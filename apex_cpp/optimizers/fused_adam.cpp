@@ -110,8 +110,7 @@ FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& group
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedAdamParamState>();
   moments_of(param.param, *state);
-  const bool stored_beside = param.copy.defined() || keeps_masters_of(param.param.scalar_type());
-  if (master_weights_ && !stored_beside) detail::master_like(param.param, state->master_param);
+  if (may_own_master(param.param) && !param.copy.defined()) detail::master_like(param.param, state->master_param);
   return state;
 }
 
@@ -125,6 +124,10 @@ std::pair<at::Tensor, at::Tensor> FusedAdam::moments_of(const at::Tensor& param,
   }
   return {state.exp_avg_codes.codes_for(param, detail::Moment::mean),
           state.exp_avg_sq_codes.codes_for(param, detail::Moment::square)};
+}
+
+at::Tensor* FusedAdam::own_master(const at::Tensor& param) {
+  return may_own_master(param) && has_state(param) ? &state_of<FusedAdamParamState>(param).master_param : nullptr;
 }
 
 void FusedAdam::use_own_masters(detail::LaunchSet& set) {
@@ -166,16 +169,13 @@ void FusedAdam::save(torch::serialize::OutputArchive& archive) const {
 
 void FusedAdam::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedAdamParamState, FusedAdamOptions>(archive, param_groups_, master_storage());
-  for (const auto& group : param_groups_) {
-    for (const at::Tensor& param : group.params()) {
-      const auto state = read.state().find(param.unsafeGetTensorImpl());
-      if (state == read.state().end()) continue;
-      auto& loaded = static_cast<FusedAdamParamState&>(*state->second);
-      loaded.keep_master_as_remainder(param);
-      if (!master_weights_ || keeps_masters_of(param.scalar_type())) loaded.master_param.reset();  // no step would update it
-      loaded.store_moments(moment_dtype_);
-    }
-  }
+  const auto fit = [&](FusedAdamParamState& state, const at::Tensor& param, size_t group, size_t position) {
+    state.keep_master_as_remainder(param);
+    const bool steps_master = may_own_master(param) && !copy_of(group, position).defined();
+    if (!steps_master) state.master_param.reset();  // it would be saved again, and taken for new by the next optimizer
+    state.store_moments(moment_dtype_);
+  };
+  detail::for_each_state<FusedAdamParamState>(read, param_groups_, fit);
   restore(read, archive);
 }
 

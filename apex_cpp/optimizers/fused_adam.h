@@ -46,7 +46,8 @@ struct FusedAdamOptions : FusedOptions<FusedAdamOptions> {
   /// Keeps learning rate and step count on the device, for steps in a CUDA graph.
   TORCH_ARG(bool, capturable) = false;
   /// Keeps float32 masters of 16-bit parameters in the optimizer, without amp. Needs capturable. As in Apex, a step overwrites
-  /// the parameters with the rounded masters, also where the program has written or loaded them since the last step.
+  /// the parameters with the rounded masters, also where the program has written or loaded them since the last step, other than
+  /// with amp's functions.
   TORCH_ARG(bool, master_weights) = false;
   /// See amp::StepsMasters.
   TORCH_ARG(bool, materialize_master_grads) = true;
@@ -121,6 +122,7 @@ class FusedAdam : public FusedOptimizer {
  protected:
   std::unique_ptr<torch::optim::OptimizerParamState> new_state(const detail::SteppedParam& param) const override;
   void update() override;
+  at::Tensor* own_master(const at::Tensor& param) override;
   /// Both moments as the kernel takes them, created with zeros if there are none.
   std::pair<at::Tensor, at::Tensor> moments_of(const at::Tensor& param, FusedAdamParamState& state) const;
 
@@ -130,6 +132,7 @@ class FusedAdam : public FusedOptimizer {
   at::ScalarType moment_dtype_;
 
  private:
+  bool may_own_master(const at::Tensor& param) const { return master_weights_ && !keeps_masters_of(param.scalar_type()); }
   void use_own_masters(detail::LaunchSet& set);
 
   bool master_weights_;

@@ -55,6 +55,11 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedMixedPrecisionLamb::new_
   return state;
 }
 
+at::Tensor* FusedMixedPrecisionLamb::own_master(const at::Tensor& param) {
+  const bool owns = param.scalar_type() == reduced_precision_dtype_ && has_state(param);
+  return owns ? &state_of<FusedMixedPrecisionLambParamState>(param).master_param : nullptr;
+}
+
 void FusedMixedPrecisionLamb::update_group(size_t group, std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm) {
   const auto& options = detail::options_of<FusedMixedPrecisionLambOptions>(param_groups_[group]);
   run_step(group, sets, detail::lamb_settings(options, max_grad_norm_),
@@ -93,13 +98,10 @@ void FusedMixedPrecisionLamb::save(torch::serialize::OutputArchive& archive) con
 
 void FusedMixedPrecisionLamb::load(torch::serialize::InputArchive& archive) {
   auto read = detail::read_optimizer<FusedMixedPrecisionLambParamState, FusedMixedPrecisionLambOptions>(archive, param_groups_);
-  for (const auto& group : param_groups_) {
-    for (const at::Tensor& param : group.params()) {
-      const auto state = read.state().find(param.unsafeGetTensorImpl());
-      if (state == read.state().end() || param.scalar_type() == reduced_precision_dtype_) continue;
-      static_cast<FusedMixedPrecisionLambParamState&>(*state->second).master_param.reset();  // no step would update it
-    }
-  }
+  const auto fit = [&](FusedMixedPrecisionLambParamState& state, const at::Tensor& param, size_t, size_t) {
+    if (param.scalar_type() != reduced_precision_dtype_) state.master_param.reset();  // no step would update it
+  };
+  detail::for_each_state<FusedMixedPrecisionLambParamState>(read, param_groups_, fit);
   restore(read, archive);
 }
 

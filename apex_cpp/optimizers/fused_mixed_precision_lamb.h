@@ -30,7 +30,8 @@ struct FusedMixedPrecisionLambOptions : FusedOptions<FusedMixedPrecisionLambOpti
   /// Applies the trust ratio to parameters without weight decay too.
   TORCH_ARG(bool, use_nvlamb) = false;
   /// Updates parameters of this dtype, float16 or bfloat16, in float32 masters that the optimizer keeps. As in Apex, a step
-  /// overwrites the parameters with the rounded masters, also where the program has written or loaded them since the last step.
+  /// overwrites the parameters with the rounded masters, also where the program has written or loaded them since the last step,
+  /// other than with amp's functions.
   TORCH_ARG(std::optional<at::ScalarType>, reduced_precision_dtype) = std::nullopt;
   /// zero_grad() drops gradients instead of zeroing them.
   TORCH_ARG(bool, set_grad_none) = true;
@@ -103,6 +104,7 @@ class FusedMixedPrecisionLamb : public FusedOptimizer {
   int64_t steps_at_start(size_t group) const override;
   std::unique_ptr<torch::optim::OptimizerParamState> new_state(const detail::SteppedParam& param) const override;
   void update() override;
+  at::Tensor* own_master(const at::Tensor& param) override;
 
  private:
   void update_group(size_t group, std::vector<detail::LaunchSet>& sets, const at::Tensor& global_norm);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/serialize/archive.h>
 
@@ -131,6 +132,7 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
     if (!has_updated_) throw;
     fail_in_part(rules_.optimizer, torch_compat::text_of(error));
   }
+  for (const auto& each : fresh) loaded_remainders_.erase(each.param);  // are in the states now
   return loss;
 }
 
@@ -190,7 +192,9 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedOptimizer::new_state_wit
     const detail::SteppedParam& param) const {
   auto state = new_state(param);
   if (detail::has_remainder(param.param.scalar_type(), master_storage_)) {
-    static_cast<ShapedParamState&>(*state).remainder = at::zeros_like(param.param, detail::remainder_dtype(master_storage_));
+    const at::Tensor loaded = remainder_of(param.param);
+    static_cast<ShapedParamState&>(*state).remainder =
+        loaded.defined() ? loaded : at::zeros_like(param.param, detail::remainder_dtype(master_storage_));
   }
   return state;
 }
@@ -203,9 +207,11 @@ ShapedParamState* FusedOptimizer::any_state_of(const at::Tensor& param) const {
 }
 
 at::Tensor FusedOptimizer::remainder_of(const at::Tensor& param) const {
-  ShapedParamState* state = detail::has_remainder(param.scalar_type(), master_storage_) ? any_state_of(param) : nullptr;
-  if (!state) return {};
-  return detail::state_like(param, state->remainder, detail::remainder_dtype(master_storage_));
+  if (!detail::has_remainder(param.scalar_type(), master_storage_)) return {};
+  if (ShapedParamState* state = any_state_of(param))
+    return detail::state_like(param, state->remainder, detail::remainder_dtype(master_storage_));
+  const at::Tensor* loaded = loaded_remainders_.find(param);
+  return loaded ? amp::detail::in_layout_of(*loaded, param) : at::Tensor();
 }
 
 at::ScalarType FusedOptimizer::state_dtype(const at::Tensor& param) const {
@@ -231,11 +237,20 @@ bool FusedOptimizer::is_in_group(const at::Tensor& param) const {
 }
 
 bool FusedOptimizer::load_kept_master(const at::Tensor& param, const at::Tensor& value) {
+  if (at::Tensor* const master = own_master(param)) {
+    const c10::InferenceMode off(false);
+    const at::NoGradGuard no_grad;
+    detail::master_like(param, *master).copy_(value);
+    return true;
+  }
   if (!keeps_masters_of(param.scalar_type()) || !(has_state(param) || is_in_group(param))) return false;
   if (master_storage_ == MasterStorage::stochastic) {
     const at::NoGradGuard no_grad;
     param.detach().copy_(value);
   } else {
+    const c10::InferenceMode off(false);  // no step could write a remainder that was made in inference mode
+    if (!remainder_of(param).defined())
+      loaded_remainders_.set(param, at::zeros_like(param, detail::remainder_dtype(master_storage_)));
     detail::split_into(value, param, remainder_of(param));
   }
   return true;
@@ -437,6 +452,7 @@ void FusedOptimizer::restore(torch::optim::Optimizer& read, torch::serialize::In
   for (size_t i = 0; i < param_groups_.size(); ++i) detail::check_class(rules_, i, param_groups_[i].options());
   match_group_states();
   state_ = std::move(read.state());
+  loaded_remainders_ = {};
   for (size_t i = 0; i < param_groups_.size(); ++i) {
     rules_.assign(param_groups_[i].options(), read.param_groups()[i].options());
     if (i < saved.size()) {

@@ -107,7 +107,8 @@ struct LaunchSet {
 /// Errors of `load`, before anything is changed:
 /// RuntimeError if another class saved the archive, or an optimizer with other groups; RuntimeError naming a parameter whose
 /// saved state has another shape. Loading casts the state and lays it out like its parameter. A parameter that was saved
-/// without state has none after loading.
+/// without state has none after loading. Options that apply to the whole optimizer, such as max_grad_norm, stay those of the
+/// constructor, as in Apex, whatever the options of the groups show after a load.
 class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsAmpScaling, public amp::StepsMasters {
  public:
   /// Calls the closure, if given, with gradients enabled; then steps. Returns the closure's value.
@@ -150,6 +151,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   virtual void check_group(size_t /*group*/) const {}
   /// The step count that a group starts with.
   virtual int64_t steps_at_start(size_t /*group*/) const { return 0; }
+  /// Where the state of a parameter has the float32 master that the class steps in its place; null if there is none.
+  virtual at::Tensor* own_master(const at::Tensor& /*param*/) { return nullptr; }
   /// The tensor to save as the group's `exp_avg_sq`.
   virtual at::Tensor norms_by_position(size_t /*group*/) const { return {}; }
   /// The state of a parameter that takes its first step, with all its tensors.
@@ -258,6 +261,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   detail::OptionsRules rules_;
   std::vector<detail::GroupState> group_states_, removed_states_;  // the second: of groups that were taken out
   std::unordered_map<const void*, std::unique_ptr<torch::optim::OptimizerParamState>> new_states_;  // within a step
+  amp::detail::WeakTensorMap<at::Tensor> loaded_remainders_;  // of parameters that have no state yet
   amp::detail::UniqueParamGroups unique_groups_;
   size_t checked_groups_ = 0;  // the first groups, whose options' values were checked when the groups were added
   detail::OverlapCheck overlap_check_;

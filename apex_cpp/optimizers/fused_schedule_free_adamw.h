@@ -97,6 +97,7 @@ class FusedScheduleFreeAdamW : public FusedOptimizer {
   void train() { set_training(true); }
   void eval() { set_training(false); }
   bool is_training() const { return is_training_; }
+  bool changes_params_between_steps() const override { return true; }
 
   torch::Tensor step(LossClosure closure = nullptr) override;
 

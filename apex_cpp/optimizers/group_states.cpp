@@ -110,9 +110,11 @@ void FusedOptimizer::match_group_states() {
 }
 
 void FusedOptimizer::param_was_replaced(const at::Tensor& from, const at::Tensor& to) {
-  for (GroupState& state : group_states_) {
-    for (auto& param : state.params) {
-      if (param._unsafe_get_target() == from.unsafeGetTensorImpl()) param = weak(to);
+  for (auto* states : {&group_states_, &removed_states_}) {
+    for (GroupState& state : *states) {
+      for (auto& param : state.params) {
+        if (param._unsafe_get_target() == from.unsafeGetTensorImpl()) param = weak(to);
+      }
     }
   }
 }

@@ -124,7 +124,12 @@ void DistributedFusedAdam::add_param_group(const torch::optim::OptimizerParamGro
   finish_param_sync();
   sync();
   FusedAdam::add_param_group(group);
-  sync_->add_params(amp::detail::unique_tensors(group.params()));
+  try {
+    sync_->add_params(amp::detail::unique_tensors(group.params()));
+  } catch (...) {
+    param_groups_.pop_back();
+    throw;
+  }
 }
 
 DistributedFusedAdam::NoSync DistributedFusedAdam::no_sync() {
@@ -219,6 +224,7 @@ torch::Tensor DistributedFusedAdam::step(LossClosure closure) {
   check_dtypes();
   sync().finish();
   if (!is_stopped()) {
+    sync_->check_all_among(amp::detail::params_of(param_groups_));
     param_sync_ = std::make_shared<detail::ParamSync>(sync_);
     FusedAdam::step();
     param_sync_->start();

@@ -114,9 +114,10 @@ struct DistributedFusedAdamOptions {
 /// graph is an error.
 ///
 /// Errors, before anything is changed: those of FusedAdam; ValueError for invalid options, for options that differ between
-/// ranks, for parameters that differ between ranks in shape, layout or dtype, for loss scales that differ, and for ranks that
-/// train different parameters; TypeError for another dtype; c10::DistBackendError if another rank fails or exceeds the group's
-/// time-out.
+/// ranks, for parameters that differ between ranks in shape, layout or dtype, for parameters that share memory, as `set_data`
+/// ties them, for loss scales that differ, and for ranks that train different parameters; TypeError for another dtype;
+/// RuntimeError in `step` for a gradient of a parameter that was taken out of the groups; c10::DistBackendError if another rank
+/// fails or exceeds the group's time-out.
 class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOptimizer {
  public:
   /// During its lifetime, backward passes accumulate gradients in the parameters. The first pass afterwards sends the sums.

@@ -67,15 +67,10 @@ void DistributedFusedAdam::slice_states(torch::optim::Optimizer& read) {
     if (read.state().count(param.unsafeGetTensorImpl()) != 0) with_state.push_back(param);
   }
   sync().lay_out_once_trained(with_state);
-  for (size_t group = 0; group < param_groups_.size(); ++group) {
-    const auto& params = param_groups_[group].params();
-    for (size_t i = 0; i < params.size(); ++i) {
-      const auto found = read.state().find(params[i].unsafeGetTensorImpl());
-      if (found == read.state().end()) continue;
-      slice_state(params[i], optimizers::detail::name_of(group, i, params[i]),
-                  static_cast<FusedAdamParamState&>(*found->second));
-    }
-  }
+  optimizers::detail::for_each_state<FusedAdamParamState>(
+      read, param_groups_, [&](FusedAdamParamState& state, const at::Tensor& param, size_t group, size_t i) {
+        slice_state(param, optimizers::detail::name_of(group, i, param), state);
+      });
 }
 
 void DistributedFusedAdam::slice_state(const at::Tensor& param, const std::string& name, FusedAdamParamState& state) {
@@ -113,8 +108,9 @@ bool DistributedFusedAdam::load_kept_master(const at::Tensor& param, const at::T
 
 void DistributedFusedAdam::load_master(const at::Tensor& param, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
-  const detail::ShardedGrads::Place* place = sync().place_of(sync().index_of(param));
-  if (!place) return;
+  const size_t index = sync().index_of(param);
+  if (!sync().place_of(index)) sync().lay_out_unfrozen();
+  if (!sync().place_of(index)) return;
   if (keeps_masters_of(param.scalar_type())) return split_whole(param, value);
   if (!has_own_master(param)) return;
   const at::Tensor full = amp::detail::in_layout_of(value, param);

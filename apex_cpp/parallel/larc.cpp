@@ -27,8 +27,8 @@ void check_gradients(const std::vector<at::Tensor>& params, bool unscales) {
     TORCH_CHECK(grad.sizes() == params[i].sizes() && grad.device() == params[i].device(), "LARC: parameter ", i,
                 " of its group, of shape ", params[i].sizes(), " on ", params[i].device(), ", has a gradient of shape ",
                 grad.sizes(), " on ", grad.device(), ". Drop it with zero_grad(true), and run backward again.");
-    TORCH_CHECK(params[i].is_non_overlapping_and_dense(), "LARC: parameter ", i, " of its group, of shape ",
-                params[i].sizes(), ", has strides ", params[i].strides(),
+    TORCH_CHECK(params[i].is_non_overlapping_and_dense(), "LARC: parameter ", i, " of its group, of shape ", params[i].sizes(),
+                ", has strides ", params[i].strides(),
                 ", which leave gaps or repeat elements. Make it contiguous: param.set_data(param.detach().contiguous()).");
     for (const auto dtype : {params[i].scalar_type(), grad.scalar_type()}) {
       TORCH_CHECK(amp::detail::is_amp_float(dtype), "LARC: parameter ", i, " of its group, of shape ", params[i].sizes(),

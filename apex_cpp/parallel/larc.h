@@ -201,6 +201,7 @@ class LARC : public detail::LarcBase<Opt> {
 
   /// Adds a group. A scheduler that was built on the original optimizer sees it, too.
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
+    if (tie_) tie_->forget_lost_groups();
     Base::add_param_group(group);
     if (tie_) tie_->mirror_new_groups();
   }

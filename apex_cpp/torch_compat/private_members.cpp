@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
+#include <torch/nn/module.h>
 
 namespace apex::torch_compat {
 namespace {
@@ -14,6 +15,13 @@ struct OpenArchive {
 };
 template struct OpenArchive<&torch::serialize::OutputArchive::module_>;
 torch::jit::Module& opened(torch::serialize::OutputArchive& archive);
+
+template <auto member>
+struct OpenModule {
+  friend bool& opened(torch::nn::Module& module) { return module.*member; }
+};
+template struct OpenModule<&torch::nn::Module::is_training_>;
+bool& opened(torch::nn::Module& module);
 
 template <auto member>
 struct OpenRecordFunction {
@@ -30,6 +38,8 @@ struct OpenOptimizer : torch::optim::Optimizer {
 }  // namespace
 
 torch::jit::Module& module_in(torch::serialize::OutputArchive& archive) { return opened(archive); }
+
+bool& training_flag(torch::nn::Module& module) { return opened(module); }
 
 c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& function) { return opened(function); }
 

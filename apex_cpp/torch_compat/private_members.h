@@ -15,6 +15,9 @@
 namespace at {
 struct RecordFunction;
 }  // namespace at
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
 
 // Members of LibTorch's classes, storage that is copied on write, and texts of errors, for which LibTorch has no public
 // functions.
@@ -22,6 +25,9 @@ namespace apex::torch_compat {
 
 /// The module in which an archive collects its entries. Entries that were written can be replaced there.
 torch::jit::Module& module_in(torch::serialize::OutputArchive& archive);
+
+/// The flag that `Module::train` sets, whatever the module's class makes of `train` and `is_training`.
+bool& training_flag(torch::nn::Module& module);
 
 /// The default options of an optimizer; null if it was made without any, or moved from.
 std::unique_ptr<torch::optim::OptimizerOptions>& defaults_of(torch::optim::Optimizer& optimizer);

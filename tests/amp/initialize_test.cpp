@@ -4,6 +4,19 @@
 namespace apex::test {
 namespace {
 
+/// Has its weights itself, without layers.
+struct OwnWeightsImpl : torch::nn::Module {
+  OwnWeightsImpl() {
+    for (const char* name : {"w1", "w2", "w3"}) weights.push_back(register_parameter(name, torch::ones({16, 16})));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (const auto& weight : weights) x = torch::matmul(x, weight);
+    return x;
+  }
+  std::vector<torch::Tensor> weights;
+};
+TORCH_MODULE(OwnWeights);
+
 class Initialize : public AmpTest {
  protected:
   Mlp model;
@@ -68,6 +81,15 @@ TEST_F(Initialize, Init13MinAndMaxBoundTheLossScale) {
     opt.step();
   }
   EXPECT_EQ(amp::loss_scaler().loss_scale(), 4096.0);
+}
+
+// initialize itself chooses parameters of such a model, and prints their names.
+TEST_F(Initialize, Bfloat16ModulesMayNameTheModelsOwnWeights) {
+  OwnWeights own;
+  const std::vector<std::string> names{"w2"};
+  const auto refused = message_of([&] { (void)amp::initialize(own, "O6", quiet().float32_modules(names)); });
+  EXPECT_TRUE(contains(refused, "found no module 'w2'"));
+  EXPECT_EQ(message_of([&] { (void)amp::initialize(own, "O6", quiet().bfloat16_modules(names)); }), "");
 }
 
 /// What O2 promises: training follows FP32, while the model is half the size.

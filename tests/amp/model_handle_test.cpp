@@ -131,6 +131,8 @@ TEST_F(ModelHandle, Init21AcceptsHoldersSharedPointersAndPlainStructs) {  // CHK
   static_assert(std::is_same_v<decltype(from_struct), amp::Model<MlpImpl>>);
   for (auto* net : {&from_pointer, &from_struct}) EXPECT_EQ((*net)->forward(features()).scalar_type(), torch::kFloat);
   EXPECT_EQ(from_holder(features()).scalar_type(), torch::kFloat);
+  const auto constant = from_pointer;  // as a const std::shared_ptr
+  EXPECT_EQ(constant->forward(features()).scalar_type(), torch::kFloat);
   EXPECT_EQ(plain.fc1->weight.scalar_type(), torch::kHalf);
 }
 

@@ -71,6 +71,80 @@ TEST_P(ModelObject, FollowsTrainAndEvalOfAParent) {
   EXPECT_FALSE(net->fc->is_training()) << "a child's own flag stays";
 }
 
+/// Has a mode of its own, and counts changes in memory that copies of the module share, as weights are.
+struct NoisyImpl : torch::nn::Module {
+  void train(bool on = true) override {
+    if (on != is_training()) ++*changes;
+    torch::nn::Module::train(on);
+    noisy = is_training();
+  }
+  Tensor forward(Tensor x) { return fc(x); }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+  std::shared_ptr<int> changes = std::make_shared<int>(0);
+  bool noisy = true;
+};
+TORCH_MODULE(Noisy);
+
+TEST_P(ModelObject, AnOverriddenTrainRunsOnceAndSeesItsOwnMode) {
+  Noisy model;
+  const auto original = model.ptr();
+  auto net = amp::initialize(model, level(), quiet());
+  net->eval();
+  EXPECT_FALSE(net->noisy);
+  EXPECT_FALSE(original->is_training());
+  EXPECT_EQ(*net->changes, 1);
+  model->train();
+  EXPECT_TRUE(net->noisy);
+  EXPECT_EQ(*net->changes, 2);
+  original->torch::nn::Module::train(false);  // as by a parent
+  EXPECT_FALSE(net->is_training());
+  net->train();
+  EXPECT_TRUE(net->is_training());
+  EXPECT_TRUE(original->is_training());
+  EXPECT_EQ(*net->changes, 3);
+}
+
+/// Trains itself, as classes of many programs do; the functions hide those of Module.
+struct SelfTrainedImpl : torch::nn::Module {
+  Tensor forward(Tensor x) { return fc(x); }
+  int train(int epochs) {
+    eval();
+    return done += epochs;
+  }
+  int train(const Tensor& x, int epochs) { return static_cast<int>(x.size(0)) * epochs; }
+  std::shared_ptr<SelfTrainedImpl> clone() const { return nullptr; }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+  int done = 0;
+  std::string name = "self-trained";
+};
+TORCH_MODULE(SelfTrained);
+
+/// Has both: the mode of Module, and functions of its own.
+struct AlsoTrainedImpl : torch::nn::Module {
+  Tensor forward(Tensor x) { return fc(x); }
+  using torch::nn::Module::train;
+  int train(int epochs) { return epochs; }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+};
+TORCH_MODULE(AlsoTrained);
+
+TEST_P(ModelObject, FunctionsThatHideThoseOfModuleAreCalledWithTheirOwnArguments) {
+  SelfTrained model;
+  auto net = amp::initialize(model, level(), quiet());
+  EXPECT_EQ(net->train(5), 5);
+  EXPECT_EQ(net->train(features(), 3), 12);
+  EXPECT_FALSE(net->is_training());
+  net->train();
+  EXPECT_TRUE(net->is_training());
+  EXPECT_EQ(net->done, 5);
+  EXPECT_EQ(net->forward(features()).size(1), 3);
+  AlsoTrained also;
+  auto both = amp::initialize(also, level(), quiet());
+  EXPECT_EQ(both->train(5), 5);
+  both->train(false);
+  EXPECT_FALSE(both->is_training());
+}
+
 TEST_P(ModelObject, WarnsWhenAParentKeepsTheUnpatchedModule) {
   Pair pair;
   CaughtWarnings warnings;

@@ -234,6 +234,38 @@ TEST_F(HandleRules, AddParamGroupRejectsADoubleParameterAndChangesNothing) {
   EXPECT_EQ(opt.param_groups().size(), 1u);
 }
 
+// Nobody takes the block's loss scale out of its gradient.
+TEST_F(HandleRules, AParameterThatIsAddedAfterTheBlockMustNotBringItsScaledGradient) {
+  for (const char* level : {"O0", "O1", "O3", "O4"}) {
+    Mlp model;
+    torch::optim::SGD optimizer(model->fc1->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(128.0));
+    const auto block = [&net = net, &opt = opt] { amp::scale_loss(net->forward(features()).sum(), opt).backward(); };
+    block();
+    opt.add_param_group(torch::optim::OptimizerParamGroup(model->fc2->parameters()));
+    const auto before = bytes_of(*model);
+    EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "'fc2.weight', which was added after")) << level;
+    EXPECT_EQ(bytes_of(*model), before) << level;
+    model->fc2->zero_grad();
+    EXPECT_EQ(message_of([&opt = opt] { opt.step(); }), "") << level;
+    EXPECT_NE(bytes_of(*model), before) << level;
+    block();
+    EXPECT_EQ(message_of([&opt = opt] { opt.step(); }), "") << level;
+  }
+}
+
+// A float32 parameter has no master at O2 either.
+TEST_F(HandleRules, WithMastersAFloat32ParameterMustNotBringItsScaledGradientEither) {
+  ConvNet model;
+  torch::optim::SGD optimizer(model->fc->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().loss_scale(128.0));
+  { amp::scale_loss(net->forward(images()).square().sum(), opt).backward(); }
+  opt.add_param_group(torch::optim::OptimizerParamGroup(model->bn->parameters()));
+  EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "'bn.weight', which was added after"));
+  model->bn->zero_grad();
+  EXPECT_EQ(message_of([&opt = opt] { opt.step(); }), "");
+}
+
 TEST_F(HandleRules, AClosureWorksOnlyWithoutMasters) {
   for (const char* level : {"O0", "O2"}) {
     Mlp model;
@@ -273,6 +305,28 @@ TEST_F(HandleRules, AnOverflowInAClosureSkipsTheStep) {
   EXPECT_TRUE(opt.step(closure).defined());
   EXPECT_FALSE(amp::step_result(opt).skipped);
   EXPECT_NE(bytes_of(*model) + bytes_of(opt), before);
+}
+
+TEST_F(HandleRules, AClosureThatLeavesItsGradientsScaledIsAnError) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto handles = amp::initialize(model, optimizer, "O1", quiet());
+  auto& [net, opt] = handles;
+  const auto before = bytes_of(*model);
+  bool delays = true;
+  const auto closure = [&, &net = net, &opt = opt] {
+    opt.zero_grad();
+    const Tensor loss = net->forward(features()).to(torch::kFloat).mean();
+    for (const bool delayed : {true, delays})
+      amp::scale_loss(loss, opt, amp::ScaleLossOptions().delay_unscale(delayed)).backward({}, /*retain_graph=*/true);
+    return loss;
+  };
+  EXPECT_TRUE(contains(message_of([&, &opt = opt] { opt.step(closure); }), "still carries the loss scale"));
+  EXPECT_EQ(bytes_of(*model), before);
+  opt.zero_grad();
+  delays = false;
+  EXPECT_EQ(message_of([&, &opt = opt] { opt.step(closure); }), "");
+  EXPECT_NE(bytes_of(*model), before);
 }
 
 TEST_F(HandleRules, AnOverflowInALaterEvaluationOfAClosureIsAnError) {

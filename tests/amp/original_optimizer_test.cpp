@@ -120,6 +120,26 @@ torch::optim::OptimizerParamGroup another_group(const Mlp& model) {
   return {model->fc2->parameters(), std::make_unique<SGDOptions>(1.0)};
 }
 
+TEST_P(OriginalOptimizerOptions, RatesReachTheirGroupsWhereOthersBeforeThemAreTakenOut) {
+  Mlp model;
+  torch::optim::SGD optimizer(model->fc1->parameters(), 0.5);
+  optimizer.add_param_group(another_group(model));
+  auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
+  opt.param_groups().erase(opt.param_groups().begin());
+  optimizer.param_groups()[0].options().set_lr(0.125);  // that of the group which is gone
+  EXPECT_EQ(rate_of(opt), 1.0);
+  optimizer.param_groups()[1].options().set_lr(0.25);
+  EXPECT_EQ(rate_of(opt), 0.25);
+  train_step(net, opt, features());
+  EXPECT_EQ(rate_of(opt), 0.25);
+  opt.add_param_group(torch::optim::OptimizerParamGroup(model->fc1->parameters(), std::make_unique<SGDOptions>(2.0)));
+  optimizer.param_groups()[0].options().set_lr(0.0625);
+  EXPECT_EQ(rate_of(opt, 0), 0.25);
+  EXPECT_EQ(rate_of(opt, 1), 0.0625) << "a new group takes the place of one that is gone";
+  train_step(net, opt, features());
+  EXPECT_EQ(optimizer.param_groups().size(), 2u);
+}
+
 TEST_P(OriginalOptimizerOptions, ASchedulerBuiltBeforeInitializeAdjustsGroupsAddedLater) {
   for (const bool through_base : {false, true}) {
     Mlp model;
@@ -155,6 +175,22 @@ TEST_P(OriginalOptimizerOptions, AStepOfTheOriginalHasAFloat32GradientAndIsNotic
   }
   optimizer.step();
   EXPECT_TRUE(contains(message_of([&, &net = net, &opt = opt] { train_step(net, opt, features()); }), "was called on"));
+}
+
+TEST_P(OriginalOptimizerOptions, ClippingTheOriginalsGradientsIsNoticedByTheHandle) {
+  const auto ways = std::vector<std::function<void(torch::optim::Optimizer&)>>{
+      [](auto& original) { torch::nn::utils::clip_grad_norm_(original.param_groups()[0].params(), 1.0); },
+      [](auto& original) { torch::nn::utils::clip_grad_norm_(original.param_groups()[0].params(), 1000.0); },
+      [](auto& original) { torch::nn::utils::clip_grad_value_(original.param_groups()[0].params(), 0.5); },
+  };
+  for (const auto& clip : ways) {
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.5);
+    auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
+    train_step(net, opt, features());
+    clip(optimizer);
+    EXPECT_TRUE(contains(message_of([&, &net = net, &opt = opt] { train_step(net, opt, features()); }), "was called on"));
+  }
 }
 
 TEST_P(OriginalOptimizerOptions, GroupsCanBeAddedAfterTheOriginalIsDestroyedOrMoved) {

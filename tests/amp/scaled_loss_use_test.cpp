@@ -69,6 +69,22 @@ TEST_P(ScaledLossUse, AnErrorAtTheClosingBraceIsThrownByTheNextStep) {
   expect_trains();
 }
 
+// As in `const torch::Tensor& scaled_loss = amp::scale_loss(loss, opt);`, whose block ends at once.
+TEST_P(ScaledLossUse, AReferenceToABlockThatHasEndedIsATensor) {
+  const Tensor expected = loss().to(torch::kFloat) * amp::loss_scaler().loss_scale();
+  const Tensor& scaled = amp::scale_loss(loss(), opt);
+  EXPECT_TRUE(scaled.equal(expected));
+  EXPECT_TRUE(contains(message_of([&] { opt->step(); }), "without a backward pass"));
+  const Tensor& named = amp::scale_loss(loss(), opt).tensor();
+  EXPECT_TRUE(named.equal(expected));
+  EXPECT_TRUE(contains(message_of([&] { opt->step(); }), "without a backward pass"));
+  const auto differentiate = [](const Tensor& given) { given.backward(); };
+  differentiate(amp::scale_loss(loss(), opt));  // a block within one expression
+  const auto before = bytes_of(*model);
+  opt->step();
+  EXPECT_NE(bytes_of(*model), before);
+}
+
 TEST_P(ScaledLossUse, EveryWayToDifferentiateTheScaledLossIsAccepted) {
   expect_accepted([](const Tensor&, auto& block) { block.backward({}, /*retain_graph=*/true), block.backward(); });
   expect_accepted([](const Tensor&, auto& block) { (block.tensor() / 4).backward(); });

@@ -101,6 +101,42 @@ TEST_P(Float32Modules, KeepAWeightSharedWithAnotherModule) {
   EXPECT_EQ(model->block2->weight.scalar_type(), torch::kFloat);
 }
 
+/// Two layers with one weight, as a language model's embedding and head.
+struct TiedPairImpl : torch::nn::Module {
+  struct Head : torch::nn::Module {
+    explicit Head(const Tensor& shared) { weight = register_parameter("weight", shared); }
+    Tensor weight;
+  };
+  Tensor forward(const Tensor& x) {
+    const Tensor logits = torch::linear(torch::tanh(first(x)), second->weight);
+    type = logits.scalar_type();
+    return logits;
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(torch::nn::LinearOptions(6, 6).bias(false)));
+  std::shared_ptr<Head> second = register_module("second", std::make_shared<Head>(first->weight));
+  at::ScalarType type = torch::kLong;
+};
+TORCH_MODULE(TiedPair);
+
+TEST_P(Float32Modules, AreKnownByEveryNameOfATiedWeight) {
+  for (const char* name : {"first", "second"}) {
+    TiedPair model;
+    auto net = amp::initialize(model, GetParam(), quiet().float32_modules(KeptNames{name}));
+    net->forward(features());
+    EXPECT_EQ(net->type, torch::kFloat) << name;
+    EXPECT_EQ(model->first->weight.scalar_type(), torch::kFloat) << name;
+  }
+}
+
+TEST_P(Float32Modules, MayBePartsOfTwoModels) {
+  for (const char* name : {"model0.block2", "model1.block2"}) {
+    KeptNet one, two;
+    two->block2 = two->replace_module("block2", one->block2);
+    auto nets = amp::initialize(std::tie(one, two), GetParam(), quiet().float32_modules(KeptNames{name}));
+    EXPECT_EQ(one->block2->weight.scalar_type(), torch::kFloat) << name;
+  }
+}
+
 struct RootParameterImpl : torch::nn::Module {
   RootParameterImpl() { scale = register_parameter("scale", torch::ones({3})); }
   Tensor forward(const Tensor& x) { return x * scale; }

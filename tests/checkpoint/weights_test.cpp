@@ -120,6 +120,23 @@ TEST_F(Weights, LoadingBeforeTheFirstStepGivesTheMastersWhatTheFileHas) {
   }
 }
 
+// A new head. The samples of the weight's values do not show the write, and no value of a weight on a GPU would.
+TEST_F(Weights, WritesThroughDataBetweenALoadAndTheFirstStepAreKept) {
+  for (const char* level : {"O2", "O5"}) {
+    Mlp trained(64), model(64);
+    amp::save_safetensors(path(), trained);
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(8.0));
+    amp::load_safetensors(path(), net);
+    net->fc1->weight.data()[0][1] = 0.5;
+    amp::scale_loss(net->forward(torch::zeros({4, 64})).sum(), opt).backward();  // no gradient for the written weight
+    opt.step();
+    EXPECT_EQ(net->fc1->weight[0][1].item<float>(), 0.5f) << level;
+    EXPECT_FALSE(amp::master_params(opt)[0].equal(net->fc1->weight.to(torch::kFloat))) << level << ": others stay exact";
+    amp::reset();
+  }
+}
+
 struct LoadsFromPathImpl : torch::nn::Module {
   LoadsFromPathImpl() { fc = register_module("fc", torch::nn::Linear(6, 3)); }
   torch::Tensor forward(torch::Tensor x) { return fc(x); }

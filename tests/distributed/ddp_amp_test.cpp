@@ -84,6 +84,42 @@ TEST_F(DdpAmp, MastersOfWeightsThatRank0AloneLoadedAreTheSameOnAllRanks) {
   }
 }
 
+TEST_F(DdpAmp, RemaindersOfWeightsThatRank0AloneLoadedAreTheSameOnAllRanks) {
+  apex::test::Mlp net;
+  const auto options = optimizers::FusedAdamOptions(0.01).master_storage(optimizers::MasterStorage::remainder16);
+  optimizers::FusedAdam adam(net->parameters(), options);
+  auto [model, opt] = amp::initialize(net, adam, "O5", quiet());
+  { amp::scale_loss(model->forward(torch::ones({2, 6})).sum(), opt).backward(); }
+  opt.step();
+  const torch::Tensor precise = torch::full({}, 1.0f / 3);
+  if (rank() == 0) {
+    apex::test::Mlp pretrained;
+    for (auto& param : pretrained->parameters()) param.data().fill_(precise);
+    std::stringstream file;
+    torch::save(pretrained, file);
+    torch::load(model, file);
+  }
+  auto ddp = DistributedDataParallel(model);
+  for (const Tensor& param : net->parameters())
+    EXPECT_TRUE((opt.kept_master_of(param) == precise).all().item<bool>()) << "rank " << rank();
+}
+
+// As where training goes on from a checkpoint whose frozen layers were trained before.
+TEST_F(DdpAmp, MastersOfFrozenWeightsThatAllRanksHaveKeepTheirBits) {
+  for (const char* level : {"O2", "O5", "O6"}) {
+    apex::test::Mlp net, pretrained;
+    optimizers::FusedAdam adam(net->parameters(), 0.01);
+    auto [model, opt] = amp::initialize(net, adam, level, quiet());
+    for (auto& param : pretrained->parameters()) param.data().fill_(1.0f / 3);
+    std::stringstream file;
+    torch::save(pretrained, file);
+    torch::load(model, file);
+    model->fc1->weight.requires_grad_(false);
+    auto ddp = DistributedDataParallel(model);
+    EXPECT_TRUE((amp::master_params(opt)[0] == 1.0f / 3).all().item<bool>()) << level << ", rank " << rank();
+  }
+}
+
 TEST_F(DdpAmp, GradientsEqualTheCombinedBatchsAtEveryLevel) {
   for (const std::string level : kLevels) {
     WholeNumbers model;

@@ -255,6 +255,51 @@ TEST(DistributedFusedAdamCheckpoint, WeightsThatAreLoadedAloneReachTheShardedMas
   }
 }
 
+// Such parameters otherwise get their places in the next pass.
+TEST(DistributedFusedAdamCheckpoint, WeightsOfUnfrozenLayersThatAreLoadedAloneReachTheShardedMasters) {
+  const Folder folder;
+  const auto group = parallel::default_process_group();
+  Layers trained;
+  for (auto& param : trained->parameters()) param.data().add_(1.0f / 3);
+  if (rank() == 0) amp::save_safetensors(folder.file("weights"), trained);
+  wait_for_all();
+  for (const Storage storage : {Storage{"O5"}, Storage{"O5", MasterStorage::remainder16}}) {
+    Layers model;
+    freeze_second(model, true);
+    auto adam = sharded_adam(model, group, storage);
+    auto [net, opt] = amp::initialize(model, adam, "O5", small_scale());
+    train(net, opt, 0, 1, group);
+    freeze_second(model, false);
+    amp::load_safetensors(folder.file("weights"), net);
+    amp::save_checkpoint(folder.file("sharded"), net, opt);
+
+    Layers last;
+    auto fused = fused_adam(last);
+    auto [last_net, last_opt] = amp::initialize(last, fused, "O5", small_scale());
+    amp::load_checkpoint(folder.file("sharded"), last_net, last_opt);
+    EXPECT_TRUE(same_bytes(amp::master_params(last_opt), trained->parameters())) << storage.name();
+    train(net, opt, 1, 2, group);  // the ranks agree on the new places
+    wait_for_all();
+  }
+}
+
+TEST(DistributedFusedAdamCheckpoint, WeightFilesNeedNoMastersWhereTheLevelHasNone) {
+  const Folder folder;
+  const auto group = parallel::default_process_group();
+  for (const char* level : {"O0", "O1", "O4"}) {
+    Layers model, plain;
+    auto adam = sharded_adam(model, group);
+    auto [net, opt] = amp::initialize(model, adam, level, small_scale());
+    train(net, opt, 0, 1, group);
+    if (rank() == 0) {
+      amp::save_safetensors(folder.file("weights"), net, amp::SaveSafetensorsOptions().masters(true));
+      amp::load_safetensors(folder.file("weights"), plain);
+      EXPECT_TRUE(same_bytes(plain->parameters(), net->parameters())) << level;
+    }
+    wait_for_all();
+  }
+}
+
 TEST(DistributedFusedAdamCheckpoint, MakesMastersOfFloat32Weights) {
   const Folder folder;
   const auto group = parallel::default_process_group();

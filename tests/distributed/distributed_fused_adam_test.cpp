@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <apex_cpp/fp16_utils.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 
 #include "tests/distributed/sharded_support.h"
@@ -449,8 +450,46 @@ TEST(DistributedFusedAdam, RejectsUnsupportedUse) {
   EXPECT_NE(message_of([&] { DistributedFusedAdam second(params, small_buckets()); }).find("another sharded optimizer"),
             std::string::npos);
   EXPECT_THROW(optimizer.clip_grad_norm(0), c10::ValueError);
+  const torch::optim::OptimizerParamGroup of_double(Tensors{at::ones({2}, at::kDouble).requires_grad_()});
+  EXPECT_THROW(optimizer.add_param_group(of_double), c10::TypeError);
+  EXPECT_EQ(optimizer.param_groups().size(), 1u);
+  EXPECT_NE(message_of([&] { fp16_utils::FP16_Optimizer wrapped(optimizer, 128.0); }).find("a sharded optimizer"),
+            std::string::npos);
   DistributedFusedAdam moved(std::move(optimizer));
   EXPECT_NE(message_of([&] { optimizer.step(); }).find("moved from"), std::string::npos);
+}
+
+// Ranks gather whole buckets, and none has computed its value.
+TEST(DistributedFusedAdam, AParameterOutsideOfItsGroupsIsAnErrorUntilItIsFrozen) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const Tensors params = make_params(dtype);
+    DistributedFusedAdam optimizer(params, small_buckets());
+    backward(params, 0);
+    optimizer.step();
+    const Tensors before = copies_of(params);
+    optimizer.param_groups()[0].params().pop_back();
+    backward(params, 1);
+    EXPECT_NE(message_of([&] { optimizer.step(); }).find("was taken out of its groups"), std::string::npos);
+    EXPECT_TRUE(same_bytes(params, before));
+    optimizer.zero_grad();
+    params.back().requires_grad_(false);
+    backward(params, 2, [&](size_t i) { return i + 1 < params.size(); });
+    optimizer.step();
+    EXPECT_TRUE(same_bytes(params.back(), before.back()));
+    EXPECT_FALSE(same_bytes(params.front(), before.front()));
+  }
+}
+
+TEST(DistributedFusedAdam, ParametersThatSetDataTiesAreAnError) {
+  const Tensors params = make_params(at::kBFloat16), twins = make_params(at::kBFloat16);
+  at::Tensor(twins[3]).set_data(params[3].detach());
+  const Tensors tied{params[3], twins[3]};
+  const std::string together = message_of([&] { DistributedFusedAdam both(tied, small_buckets()); });
+  EXPECT_NE(together.find("Parameter 1, of shape [301], shares memory"), std::string::npos) << together;
+  DistributedFusedAdam optimizer(params, small_buckets());
+  const torch::optim::OptimizerParamGroup twin(Tensors{twins[3]});
+  const std::string added = message_of([&] { optimizer.add_param_group(twin); });
+  EXPECT_NE(added.find("shares memory"), std::string::npos) << added;
 }
 
 TEST(DistributedFusedAdam, DifferentParametersOrOptionsAreAnErrorThatNamesTheRank) {

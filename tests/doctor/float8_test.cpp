@@ -17,13 +17,20 @@ using torch::Tensor;
 constexpr int64_t kFeatures = 32;
 constexpr double kUneven = 1e6;
 
+enum class UnevenKind { layers, convolutions, root_weights };
+
 /// Linear layers, of which one may multiply activations of 1 and of 1e6 by weights of 1 and 1e-6: bfloat16 keeps the small
-/// ones, and in FP8 with a scale for each tensor they are 0.
+/// ones, and in FP8 with a scale for each tensor they are 0. With root_weights the weights are the model's own.
 struct UnevenImpl : torch::nn::Module {
-  UnevenImpl(std::string uneven_layer, bool as_convolutions) : uneven(std::move(uneven_layer)), convolves(as_convolutions) {
+  UnevenImpl(std::string uneven_layer, UnevenKind of_kind) : uneven(std::move(uneven_layer)), kind(of_kind) {
     for (const char* name : {"first", "second", "third", "fourth", "last"}) {
-      layers.push_back(register_module(name, torch::nn::Linear(kFeatures, kFeatures)));
+      layers.push_back(torch::nn::Linear(kFeatures, kFeatures));
       names.emplace_back(name);
+      if (kind == UnevenKind::root_weights) {
+        register_parameter(name, layers.back()->weight);
+      } else {
+        register_module(name, layers.back());
+      }
     }
     const torch::NoGradGuard no_grad;
     for (size_t i = 0; i < layers.size(); ++i) {
@@ -33,25 +40,26 @@ struct UnevenImpl : torch::nn::Module {
   Tensor forward(Tensor x) {
     for (size_t i = 0; i < layers.size(); ++i) {
       if (names[i] == uneven) x = torch::cat({x.slice(1, 0, 1) * kUneven, x.slice(1, 1)}, 1);
-      x = convolves ? one_by_one(x, layers[i]) : layers[i](x);
+      x = product(x, layers[i]);
       if (i + 1 < layers.size()) x = x.tanh();
     }
     return x;
   }
-  static Tensor one_by_one(const Tensor& x, const torch::nn::Linear& layer) {
+  Tensor product(const Tensor& x, torch::nn::Linear& layer) const {
+    if (kind == UnevenKind::layers) return layer->forward(x);
+    if (kind == UnevenKind::root_weights) return torch::matmul(x, layer->weight.t());
     return torch::conv1d(x.unsqueeze(2), layer->weight.unsqueeze(2), layer->bias).squeeze(2);
   }
   std::string uneven;
-  bool convolves;
+  UnevenKind kind;
   std::vector<torch::nn::Linear> layers;
   std::vector<std::string> names;
 };
 TORCH_MODULE(Uneven);
 
-amp::Doctor doctor_for(const std::string& uneven, const amp::OptLevel& level) {
-  const bool convolves = level.overrides().fp8_convolutions().value_or(false);
-  const auto program = [uneven, convolves](const amp::OptLevel& at, amp::DoctorRun& run) {
-    Uneven model(uneven, convolves);
+amp::Doctor doctor_for(const std::string& uneven, const amp::OptLevel& level, UnevenKind kind = UnevenKind::layers) {
+  const auto program = [uneven, kind](const amp::OptLevel& at, amp::DoctorRun& run) {
+    Uneven model(uneven, kind);
     const Tensor x = torch::randn({64, kFeatures}), y = torch::sin(x * 2);
     torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-2));
     auto [net, opt] = amp::initialize(model, optimizer, at);
@@ -85,9 +93,17 @@ TEST(Float8Doctor, NamesTheLayerThatFp8Breaks) {
 }
 
 TEST(Float8Doctor, NamesTheConvolutionThatFp8Breaks) {
-  auto doctor = doctor_for("third", amp::OptLevel("O6").with(amp::InitializeOptions().fp8_convolutions(true)));
+  const auto level = amp::OptLevel("O6").with(amp::InitializeOptions().fp8_convolutions(true));
+  auto doctor = doctor_for("third", level, UnevenKind::convolutions);
   EXPECT_EQ(doctor.first_divergence().place(), "forward third aten::conv1d");
   EXPECT_EQ(doctor.minimal_float32().overrides().bfloat16_modules(), (std::vector<std::string>{"first", "last", "third"}));
+}
+
+TEST(Float8Doctor, NamesTheModelsOwnWeightThatFp8Breaks) {
+  auto doctor = doctor_for("second", "O6", UnevenKind::root_weights);
+  const auto kept = doctor.minimal_float32().overrides();
+  EXPECT_EQ(kept.bfloat16_modules(), (std::vector<std::string>{"first", "last", "second"}));
+  EXPECT_FALSE(kept.fp8().has_value()) << "the level keeps its FP8";
 }
 
 TEST(Float8Doctor, KeepsWhatTheProgramKeeps) {

@@ -1,9 +1,11 @@
 // FP16O-01, -02, -04, -06, -07, -08, -10: parameters and gradients under FP16_Optimizer.
 #include <apex_cpp/amp.h>
+#include <apex_cpp/optimizers.h>
 
 #include <cmath>
 
 #include "tests/amp/warnings.h"
+#include "tests/errors.h"
 #include "tests/fp16_utils/half_network.h"
 
 namespace apex::test {
@@ -68,6 +70,28 @@ TEST(Fp16Optimizer, Fp16o01RejectsOtherDtypesAndChangesNothing) {
   EXPECT_THROW(FP16_Optimizer(sgd, quiet().static_loss_scale(0)), c10::ValueError);
   EXPECT_THROW(FP16_Optimizer(sgd, quiet().dynamic_loss_scale(true).dynamic_loss_args(DynamicLossArgs().scale_factor(3))),
                c10::ValueError);
+}
+
+// Each of them would have a master of its own.
+TEST(Fp16Optimizer, Fp16o01RejectsParametersThatSetDataTies) {
+  HalfNetworkForTests net;
+  const auto twin = torch::zeros({4, 5}, torch::kHalf).requires_grad_();
+  torch::Tensor(twin).set_data(net.first->weight.detach());
+  auto sgd = sgd_over({net.first->weight, twin});
+  expect_error<c10::ValueError>([&] { FP16_Optimizer(sgd, quiet()); }, {"parameter 1 of group 0", "shares its memory"});
+  EXPECT_TRUE(sgd.param_groups()[0].params()[0].is_same(net.first->weight));
+  auto later = sgd_over({net.first->weight});
+  FP16_Optimizer optimizer(later, quiet());
+  later.param_groups()[0].params().push_back(twin);
+  expect_error<c10::ValueError>([&] { optimizer.backward(net.loss()); }, {"parameter 1 of group 0", "shares its memory"});
+}
+
+// Its train() and eval() would move the masters alone.
+TEST(Fp16Optimizer, RejectsAnOptimizerWithModesAndChangesNothing) {
+  HalfNetworkForTests net;
+  optimizers::FusedScheduleFreeAdamW schedule_free(net.parameters());
+  expect_error([&] { FP16_Optimizer(schedule_free, quiet()); }, {"train() and eval()", "amp::initialize"});
+  EXPECT_TRUE(schedule_free.param_groups()[0].params()[0].is_same(net.first->weight));
 }
 
 TEST(Fp16Optimizer, Fp16o01PrintsEveryParameterIfVerbose) {
@@ -207,8 +231,8 @@ TEST(Fp16Optimizer, GradientsThatDoNotFitAreAnErrorAndChangeNothing) {
   auto sgd = sgd_over(net.parameters());
   FP16_Optimizer optimizer(sgd, quiet());
   optimizer.backward(net.loss(), /*update_master_grads=*/false);
-  for (const auto& wrong : {torch::ones({2, 4}, torch::kHalf).to_sparse(), torch::ones({4}, torch::kHalf),
-                            torch::ones({2, 4}, torch::kLong)}) {
+  for (const auto& wrong :
+       {torch::ones({2, 4}, torch::kHalf).to_sparse(), torch::ones({4}, torch::kHalf), torch::ones({2, 4}, torch::kLong)}) {
     net.second->weight.mutable_grad() = wrong;
     EXPECT_THROW(optimizer.update_master_grads(), c10::Error);
     EXPECT_FALSE(optimizer.fp32_from_fp16_params()[0].grad().defined());

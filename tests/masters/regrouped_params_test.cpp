@@ -245,6 +245,31 @@ TEST_P(RegroupedFusedParams, FollowTheirMasters) {
     for (const auto& [master, param] : pairs) EXPECT_TRUE(torch::equal(param, master.to(torch::kBFloat16)));
   }
 }
+
+/// As in Apex, whose groups have the count. While a group is out, its state is under the model's parameters.
+TEST_P(RegroupedFusedParams, KeepTheirCountOfStepsWhereTheyAreTakenOutAndPutBack) {
+  for (const int way : {0, 1, 2}) {
+    AmpTest::TearDown();
+    Mlp model;
+    const auto options = optimizers::FusedAdamOptions(kLearningRate).materialize_master_grads(GetParam());
+    optimizers::FusedAdam adam(one_group_a_layer(model), options);
+    auto [net, opt] = amp::initialize(model, adam, "O5", quiet());
+    const auto train = [&, &net = net, &opt = opt] {
+      opt.zero_grad();
+      { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
+      opt.step();
+    };
+    for (int i = 0; i < 3; ++i) train();
+    ParamGroup group = opt.param_groups().back();
+    opt.param_groups().pop_back();
+    train();
+    if (way == 0) group.params() = net->fc2->parameters();
+    way == 2 ? opt.add_param_group(group) : opt.param_groups().push_back(group);
+    train();
+    EXPECT_EQ(opt.steps_taken(0), 5) << way;
+    EXPECT_EQ(opt.steps_taken(1), 4) << way;
+  }
+}
 INSTANTIATE_TEST_SUITE_P(Orders, RegroupedFusedParams, ::testing::Bool());
 
 TEST(ParamGroupsSnapshot, DetectsAnyChangeOfTensorPositionOrSize) {

@@ -32,6 +32,21 @@ TEST(Handle, HasTheOptimizersClass) {
   EXPECT_EQ(net->weight.scalar_type(), at::kHalf);
 }
 
+TEST(Handle, OfAPointerHasTheOptimizersClass) {
+  nn::Linear net = make_linear(1);
+  auto unique = std::make_unique<FusedScheduleFreeAdamW>(net->parameters(), FusedScheduleFreeAdamWOptions(0.01));
+  auto [model, opt] = amp::initialize(net, unique, "O2", quiet());
+  static_assert(std::is_same_v<decltype(opt), std::unique_ptr<FusedScheduleFreeAdamW>>);
+  opt->train();
+  amp::scale_loss(model->forward(values({3, 5}, 2)).square().mean(), opt).backward();
+  opt->step();
+  EXPECT_EQ(opt->steps_taken(), 1);
+  nn::Linear net2 = make_linear(2);
+  auto shared = std::make_shared<FusedAdam>(net2->parameters(), FusedAdamOptions(0.1));
+  auto [model2, opt2] = amp::initialize(net2, shared, "O2", quiet());
+  static_assert(std::is_same_v<decltype(opt2), std::shared_ptr<FusedAdam>>);
+}
+
 TEST(Handle, FollowsASchedulerBuiltOnTheOriginal) {
   nn::Linear net = make_linear(1);
   FusedAdam optimizer(net->parameters(), FusedAdamOptions(0.1));

@@ -149,5 +149,18 @@ TEST(LoadingIntoLamb, RejectsAFileOfMixedPrecisionLamb) {
   EXPECT_NE(message.find("has the option 'step'"), std::string::npos) << message;
 }
 
+// As in Apex, which reads it from the constructor's defaults.
+TEST(LoadingIntoLamb, LeavesTheOptimizersOwnMaxGradNorm_FOPT_08) {
+  const auto params = make_params(1), same_params = make_params(1);
+  const auto options = FusedLAMBOptions(0.1).max_grad_norm(1e3);
+  FusedLAMB saver(make_params(1), FusedLAMBOptions(0.1).max_grad_norm(1e-3));
+  FusedLAMB loader(params, options), same(same_params, options);
+  load(loader, saved(saver));
+  EXPECT_EQ(static_cast<FusedLAMBOptions&>(loader.param_groups()[0].options()).max_grad_norm(), 1e-3);
+  train(loader, params, 2);
+  train(same, same_params, 2);
+  EXPECT_TRUE(same_bytes(params, same_params));
+}
+
 }  // namespace
 }  // namespace test

@@ -307,6 +307,61 @@ TEST(MasterStorageUnderAmp, WeightFilesHaveTheMasters) {
   EXPECT_TRUE(same_bytes(other.masters(), run.masters()));
 }
 
+// The first step makes the states; until then the optimizer keeps what the bfloat16 parameters lack.
+TEST(MasterStorageUnderAmp, WeightFilesThatAreLoadedBeforeTheFirstStepHaveTheMasters) {
+  const File file("before_the_first_step.safetensors");
+  Net trained;
+  amp::save_safetensors(file.path, trained);
+  AmpRun<> run(MasterStorage::remainder16, "O5", /*lr=*/0);
+  amp::load_safetensors(file.path, run.model);
+  EXPECT_TRUE(same_bytes(run.masters(), copies_of(trained->parameters())));
+  run.steps(0, 2);
+  EXPECT_TRUE(same_bytes(run.masters(), copies_of(trained->parameters())));
+}
+
+template <class Use>
+void with_run(const std::string& level, const FusedAdamOptions& options, int64_t steps, const Use& use) {
+  Net net;
+  FusedAdam adam(net->parameters(), options);
+  auto [model, opt] = amp::initialize(net, adam, level, silent().loss_scale(1.0));
+  for (int64_t step = 0; step < steps; ++step) {
+    opt.zero_grad();
+    amp::scale_loss(loss_of(model->forward(input_of(step)), step), opt).backward();
+    opt.step();
+  }
+  use(net, model, opt);
+  amp::reset();
+}
+
+// Masters that the optimizer keeps in its state, as at O3, and amp's masters are one and the same in a file.
+TEST(MasterStorageUnderAmp, MastersOfMasterWeightsReachOtherLevelsAndBack) {
+  const File file("own_masters.ckpt");
+  const FusedAdamOptions plain(0.01);
+  const auto own = FusedAdamOptions(0.01).capturable(true).master_weights(true);
+  const auto own_master = [](auto& opt, const at::Tensor& param) {
+    return static_cast<FusedAdamParamState&>(*opt.state().at(param.unsafeGetTensorImpl())).master_param;
+  };
+  at::Tensor expected;
+  with_run("O3", own, 3, [&](auto& net, auto& model, auto& opt) {
+    expected = own_master(opt, net->first->weight).clone();
+    amp::save_checkpoint(file.path, model, opt);
+  });
+  ASSERT_FALSE(same_bytes(expected, expected.to(at::kHalf).to(at::kFloat)));
+  with_run("O0", plain, 1, [&](auto& net, auto& model, auto& opt) {
+    amp::load_checkpoint(file.path, model, opt);
+    EXPECT_TRUE(same_bytes(net->first->weight.detach(), expected));
+  });
+  with_run("O2", plain, 1, [&](auto&, auto& model, auto& opt) {
+    amp::load_checkpoint(file.path, model, opt);
+    EXPECT_TRUE(same_bytes(amp::master_params(opt)[0].detach(), expected));
+    amp::save_checkpoint(file.path, model, opt);
+  });
+  with_run("O3", own, 1, [&](auto& net, auto& model, auto& opt) {
+    amp::load_checkpoint(file.path, model, opt);
+    EXPECT_TRUE(same_bytes(own_master(opt, net->first->weight), expected));
+  });
+}
+
 // Weights that are loaded into a model reach the remainders of the optimizer that has them.
 TEST(MasterStorageUnderAmp, WeightFilesReachTheMastersOfEveryOptimizer) {
   const File file("two_optimizers.safetensors");

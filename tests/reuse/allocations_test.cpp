@@ -29,10 +29,10 @@ struct DeepImpl : torch::nn::Module {
 };
 TORCH_MODULE(Deep);
 
-/// What a step of a network of so many layers allocates after the backward pass: where amp unscales gradients, and in
-/// opt.step().
+/// What a step of a network of so many layers allocates after the last of its backward passes: where amp unscales gradients,
+/// and in opt.step().
 template <class Optimizer, class Options>
-AllocatedTensors allocated_by_a_step(const std::string& level, int depth, const Options& options) {
+AllocatedTensors allocated_by_a_step(const std::string& level, int depth, const Options& options, int passes = 1) {
   torch::manual_seed(1);
   Deep model(depth);
   Optimizer optimizer(model->parameters(), options);
@@ -42,8 +42,12 @@ AllocatedTensors allocated_by_a_step(const std::string& level, int depth, const 
   constexpr int kSteps = 6;  // the first ones allocate state
   for (int step = 1; step <= kSteps; ++step) {
     opt.zero_grad();
-    auto scaled = std::make_unique<amp::ScaledLoss>(amp::scale_loss(net->forward(torch::ones({4, 64})).square().mean(), opt));
-    scaled->backward();
+    std::unique_ptr<amp::ScaledLoss> scaled;
+    for (int pass = 0; pass < passes; ++pass) {
+      scaled.reset();  // ends the block before
+      scaled = std::make_unique<amp::ScaledLoss>(amp::scale_loss(net->forward(torch::ones({4, 64})).square().mean(), opt));
+      scaled->backward();
+    }
     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, step == kSteps ? tensors : nullptr);
     scaled.reset();
     opt.step();
@@ -87,6 +91,14 @@ TEST_P(Allocations, AStepWithNormsAllocatesTheirSums) {
 
 INSTANTIATE_TEST_SUITE_P(All, Allocations, ::testing::Values("O0", "O1", "O2", "O4", "O5", "O6"),
                          [](const auto& test) { return test.param; });
+
+class AllocationsOfPasses : public AmpTest {};
+
+// In the fused order the sums of passes are checked, too.
+TEST_F(AllocationsOfPasses, AnAccumulatingPassAllocatesNoTensor) {
+  const auto options = optimizers::FusedAdamOptions(1e-4).materialize_master_grads(false);
+  EXPECT_EQ((allocated_by_a_step<optimizers::FusedAdam>("O2", 8, options, /*passes=*/2).count), 0);
+}
 
 // The counter itself.
 TEST(AllocatedTensors, AreCounted) {

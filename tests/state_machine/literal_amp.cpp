@@ -69,7 +69,9 @@ void LiteralAmp::apply(const Event& event) {
       return backward(event);
     case Event::plain_backward:
       for (int i = 0; i < kParams; ++i) {
-        if (takes_plain_gradients(config_, i)) accumulate(i, event.derivatives[i], 1.0);
+        if (!takes_plain_gradients(config_, i)) continue;
+        accumulate(i, event.derivatives[i], 1.0);
+        for (Optimizer& each : optimizers_) each.added[i] = each.added[i] && !event.derivatives[i].defined;
       }
       return;
     case Event::step:
@@ -116,6 +118,8 @@ void LiteralAmp::backward(const Event& event) {
   if (!short_cut) {
     each_listed(event, [&](Optimizer& optimizer, auto&) { lazy_init(optimizer); });
     each_listed(event, [&](Optimizer& optimizer, auto&) {
+      optimizer.block_scale = scaler.scale;
+      optimizer.added = {};
       optimizer.params_have_scaled_gradients ? put_waiting_aside(optimizer) : prepare(optimizer);  // SL-05
     });
   }
@@ -126,6 +130,7 @@ void LiteralAmp::backward(const Event& event) {
 }
 
 void LiteralAmp::end_block(const Event& event) {
+  each_listed(event, [](Optimizer& optimizer, auto&) { optimizer.after_block = true; });
   if (event.throws) {  // SL-14, apex_cpp: earlier gradients come back
     return each_listed(event, [&](Optimizer& optimizer, auto&) { abandon(optimizer); });
   }
@@ -281,8 +286,9 @@ void LiteralAmp::load_state(const Event& event) {
 
 void LiteralAmp::step(int index) {
   Optimizer& optimizer = optimizers_[index];
-  lazy_init(optimizer);                               // OPT-08, apex_cpp
-  if (!optimizer.skip && carries_scale(optimizer)) {  // apex_cpp: a step by scaled gradients is an error
+  lazy_init(optimizer);  // OPT-08, apex_cpp
+  // apex_cpp: a step by scaled gradients is an error.
+  if (!optimizer.skip && (carries_scale(optimizer) || added_with_scaled_gradient(optimizer))) {
     state_.threw = true;
     return;
   }
@@ -313,6 +319,7 @@ void LiteralAmp::step(int index) {
   state_.steps[index] = result;
   for (int param : optimizer.halves) state_.masters[param].grad = {};  // OPT-05
   optimizer.scale_set_by_backward = false;
+  optimizer.after_block = false;
   if (!optimizer.params_have_scaled_gradients) optimizer.materialized = false;
 }
 
@@ -320,6 +327,15 @@ bool LiteralAmp::carries_scale(const Optimizer& optimizer) const {
   const auto has_grad = [&](int param) { return state_.params[param].grad.defined; };
   return optimizer.params_have_scaled_gradients && (std::any_of(optimizer.halves.begin(), optimizer.halves.end(), has_grad) ||
                                                     std::any_of(optimizer.floats.begin(), optimizer.floats.end(), has_grad));
+}
+
+// APG-02. The gradient may be of the block, which has not unscaled it. In the fused order the step unscales it.
+bool LiteralAmp::added_with_scaled_gradient(const Optimizer& optimizer) const {
+  const bool reads_as_is = !optimizer.params_have_scaled_gradients && !in_fused_order(optimizer);
+  if (!optimizer.after_block || !reads_as_is || optimizer.block_scale == 1) return false;
+  const auto has_values = [&](int param) { return state_.params[param].grad.values != Values{}; };
+  return std::any_of(optimizer.params.begin(), optimizer.params.end(),
+                     [&](int param) { return optimizer.added[param] && has_values(param); });
 }
 
 void LiteralAmp::step_param(int param, Weight& weight, Type type, const Gradient& grad, double factor) {
@@ -347,6 +363,7 @@ void LiteralAmp::zero_grad(Optimizer& optimizer, bool set_to_none) {
   optimizer.scale_set_by_backward = false;
   optimizer.materialized = false;
   optimizer.params_have_scaled_gradients = false;
+  optimizer.after_block = false;
 }
 
 void LiteralAmp::model_zero_grad(bool set_to_none) {
@@ -354,6 +371,7 @@ void LiteralAmp::model_zero_grad(bool set_to_none) {
     Gradient& grad = state_.params[param].grad;
     zeroed_[param] = zeroed_[param] || grad.defined;
     if (grad.defined) grad = {!set_to_none, {}};
+    for (Optimizer& optimizer : optimizers_) optimizer.added[param] = false;
   }
 }
 
@@ -364,6 +382,7 @@ void LiteralAmp::add_group(Optimizer& optimizer, int param) {
   lazy_init(optimizer);  // APG-01
   optimizer.params.push_back(param);
   lazy_init(optimizer);  // APG-02, APG-04: gradients are kept
+  optimizer.added[param] = !state_.has_master[param] && state_.params[param].grad.defined;
 }
 
 }  // namespace apex::test

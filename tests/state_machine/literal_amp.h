@@ -35,6 +35,10 @@ class LiteralAmp {
     double most_recent_scale = 1;
     bool scale_set_by_backward = false;
     bool materialized = false;
+    // PORT: a parameter that is added after a block must not bring a gradient, which may carry the block's scale.
+    double block_scale = 1;
+    bool after_block = false;           // until a step or zero_grad
+    std::array<bool, kParams> added{};  // has the gradient with which it was added
   };
 
   // Set-up.
@@ -53,6 +57,7 @@ class LiteralAmp {
   void end_block(const Event& event);
   void step(int index);
   bool carries_scale(const Optimizer& optimizer) const;
+  bool added_with_scaled_gradient(const Optimizer& optimizer) const;
   void step_param(int param, Weight& weight, Type type, const Gradient& grad, double factor);
   void zero_grad(Optimizer& optimizer, bool set_to_none);
   void model_zero_grad(bool set_to_none);

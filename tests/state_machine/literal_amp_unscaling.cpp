@@ -119,7 +119,9 @@ void LiteralAmp::materialize(Optimizer& optimizer) {
   }
   for (int param : optimizer.floats) {
     Gradient& grad = state_.params[param].grad;
-    if (grad.defined) grad.values = scaled(grad.values, factor, Type::single);
+    if (!grad.defined) continue;
+    grad.values = scaled(grad.values, factor, Type::single);
+    optimizer.added[param] = false;
   }
   remember_model_grads(optimizer);
   optimizer.most_recent_scale = 1;

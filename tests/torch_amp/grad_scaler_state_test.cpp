@@ -137,10 +137,9 @@ TEST(GradScaler, RefusesNumbersThatEndTrainingAndChangesNothing) {
   EXPECT_THROW(scaler.set_growth_factor(0.5), c10::Error);
   EXPECT_THROW(scaler.set_growth_interval(0), c10::ValueError);
   const GradScaler::StateDict fits = GradScaler("cpu", 2.0, 3.0, 0.25, 7).state_dict();
-  const std::vector<std::pair<std::string, double>> wrong{{"_growth_tracker", 5e9}, {"_growth_tracker", NAN},
-                                                          {"_growth_tracker", -1},  {"_growth_tracker", 0.5},
-                                                          {"growth_interval", 0},   {"growth_interval", 1e300},
-                                                          {"backoff_factor", 0},    {"scale", 1e-50}};
+  const std::vector<std::pair<std::string, double>> wrong{
+      {"_growth_tracker", 5e9}, {"_growth_tracker", NAN},   {"_growth_tracker", -1}, {"_growth_tracker", 0.5},
+      {"growth_interval", 0},   {"growth_interval", 1e300}, {"backoff_factor", 0},   {"scale", 1e-50}};
   for (const auto& [key, value] : wrong) {
     auto state = fits;
     state[key] = value;

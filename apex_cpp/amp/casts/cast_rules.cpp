@@ -186,7 +186,9 @@ void CastRules::keep_functions(const std::vector<std::string>& names) {
 }
 
 bool CastRules::keeps_float32(const at::Tensor& tensor) const {
-  return keeps_modules() && tensor.defined() && is_within(module_of(tensor, *names_), kept_modules_);
+  if (!keeps_modules() || !tensor.defined()) return false;
+  const std::string* name = find_name(tensor);
+  return name && is_within(*name, kept_modules_);
 }
 
 const std::string* CastRules::find_name(const at::Tensor& tensor) const { return name_of_parameter(tensor, *names_); }

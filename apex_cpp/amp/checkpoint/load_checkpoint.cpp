@@ -33,20 +33,19 @@ class Loading {
       for (const auto& tensor : content.models[i]) saved_.emplace(full_name(i, tensor.name), Saved{&tensor, {}});
     }
     for (const auto& optimizer : content.optimizers) {
-      for (const auto& param : optimizer.params) {
-        const auto found = saved_.find(param.name);
-        if (found == saved_.end() || !param.master.defined()) continue;
-        if (param.master.sizes() == found->second.tensor->value.sizes()) found->second.master = param.master;
+      for (size_t i = 0; i < optimizer.params.size(); ++i) {
+        const auto found = saved_.find(optimizer.params[i].name);
+        const at::Tensor master = master_in(optimizer, i);
+        if (found == saved_.end() || !master.defined()) continue;
+        if (master.sizes() == found->second.tensor->value.sizes()) found->second.master = master;
       }
     }
   }
 
   void check() {
     check_models();
-    if (parts_.optimizers.empty()) {
-      if (session_) session_->make_masters();
-      return;
-    }
+    if (session_) session_->make_masters();  // here, where an error changes nothing
+    if (parts_.optimizers.empty()) return;
     check_optimizers();
     for (const auto& scaler : content_.scalers) {
       LossScaler(LossScale(1.0)).restore(scaler.loss_scale, scaler.unskipped);
@@ -61,10 +60,10 @@ class Loading {
     has_changed_ = true;
     const at::NoGradGuard no_grad;
     note_level();
-    load_models();
-    load_params();
-    if (session_) session_->drop_obsolete_master_backups();
-    if (session_) session_->clear_cast_cache();
+    load_values(session_.get(), [&] {
+      load_models();
+      load_params();
+    });
     note_conversions();
     if (parts_.optimizers.empty()) return notes_;
     load_scalers();
@@ -83,6 +82,12 @@ class Loading {
     at::Tensor master;
     const at::Tensor& float32() const { return master.defined() ? master : tensor->value; }
   };
+
+  // The master of a parameter in the file: amp's, or one that the optimizer itself kept.
+  static at::Tensor master_in(const OptimizerContent& optimizer, size_t param) {
+    const at::Tensor& master = optimizer.params[param].master;
+    return master.defined() ? master : own_master_in(optimizer, param);
+  }
 
   void check_models() const {
     TORCH_CHECK(content_.models.size() == models_.size(), "it holds ", content_.models.size(), " models, ", models_.size(),
@@ -163,34 +168,37 @@ class Loading {
       auto* fused = dynamic_cast<StepsMasters*>(parts_.optimizers[i]);
       for (size_t j = 0; j < here.params.size(); ++j) {
         const OptimizerParam& saved = content_.optimizers[i].params[j];
-        sharded ? load_sharded(saved, here.params[j], *sharded) : load_param(saved, here.params[j], fused);
+        const at::Tensor master = master_in(content_.optimizers[i], j);
+        sharded ? load_sharded(saved, master, here.params[j], *sharded) : load_param(saved, master, here.params[j], fused);
       }
     }
   }
 
   // The file's float32 value of a parameter. If the parameter belongs to no model, also loads it.
-  const at::Tensor& load_value(const OptimizerParam& saved, const OptimizerParams::Param& here) {
+  const at::Tensor& load_value(const OptimizerParam& saved, const at::Tensor& master, const OptimizerParams::Param& here) {
     if (!saved.name.empty()) return saved_.at(saved.name).tensor->value;
-    copy_to(here.model, saved.value, saved.dtype, saved.master, "(a parameter of no model)");
+    copy_to(here.model, saved.value, saved.dtype, master, "(a parameter of no model)");
     return saved.value;
   }
 
-  void load_sharded(const OptimizerParam& saved, const OptimizerParams::Param& here, ShardedOptimizer& optimizer) {
-    const at::Tensor& value = load_value(saved, here);
-    optimizer.load_master(here.model, saved.master.defined() ? saved.master : value);
+  void load_sharded(const OptimizerParam& saved, const at::Tensor& master, const OptimizerParams::Param& here,
+                    ShardedOptimizer& optimizer) {
+    const at::Tensor& value = load_value(saved, master, here);
+    optimizer.load_master(here.model, master.defined() ? master : value);
   }
 
   // `fused`: the optimizer, if it may itself keep masters.
-  void load_param(const OptimizerParam& saved, const OptimizerParams::Param& here, StepsMasters* fused) {
-    const at::Tensor& value = load_value(saved, here);
-    const at::Tensor& float32 = saved.master.defined() ? saved.master : value;
+  void load_param(const OptimizerParam& saved, const at::Tensor& master, const OptimizerParams::Param& here,
+                  StepsMasters* fused) {
+    const at::Tensor& value = load_value(saved, master, here);
+    const at::Tensor& float32 = master.defined() ? master : value;
     if (here.has_master()) {
       at::Tensor(here.stepped).copy_(float32);
-      masters_made_ += !saved.master.defined();
+      masters_made_ += !master.defined();
     } else if (fused && fused->load_kept_master(here.model, float32)) {
-      masters_made_ += !saved.master.defined();
+      masters_made_ += !master.defined();
     } else {
-      masters_dropped_ += saved.master.defined() && here.model.scalar_type() != at::kFloat;
+      masters_dropped_ += master.defined() && here.model.scalar_type() != at::kFloat;
     }
   }
 

@@ -126,8 +126,10 @@ std::string difference(const ArchiveTree& here, const ArchiveTree& there, const 
 // Whether a class has states of tensors that are shaped like their parameters, and of counters. A class of the program may
 // have any, such as sums over rows.
 bool has_param_shaped_states(const std::string& class_name) {
+  const std::string larc = "apex::parallel::LARC<";  // has the states of what it wraps
+  if (class_name.rfind(larc, 0) == 0) return has_param_shaped_states(class_name.substr(larc.size()));
   const auto is_of = [&](const std::string& name_space) { return class_name.rfind(name_space, 0) == 0; };
-  return (is_of("torch::optim::") && class_name != "torch::optim::LBFGS") || is_of("apex::optimizers::");
+  return (is_of("torch::optim::") && !is_of("torch::optim::LBFGS")) || is_of("apex::optimizers::");
 }
 
 void check_state_shapes(const ArchiveTree& states, const OptimizerContent& content) {
@@ -242,6 +244,14 @@ OptimizerContent content_of(const Optimizer& optimizer, const OptimizerStash* st
   if (dynamic_cast<const ShardedOptimizer*>(&optimizer)) take_masters(content.archive, content.params);
   if (fused) drop_remainders(content.archive);
   return content;
+}
+
+at::Tensor own_master_in(const OptimizerContent& content, size_t position) {
+  const ArchiveTree* states = child_of(content.archive, "state");
+  const ArchiveTree* state = states ? child_of(*states, std::to_string(position)) : nullptr;
+  if (!state || content.class_name.rfind("apex::optimizers::", 0) != 0) return {};
+  const auto master = state->values.find(kOwnMasterKey);
+  return master != state->values.end() && master->second.isTensor() ? master->second.toTensor() : at::Tensor();
 }
 
 // ---- loading ----

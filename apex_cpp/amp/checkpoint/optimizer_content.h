@@ -46,6 +46,10 @@ ArchiveTree saved_state_of(const torch::optim::Optimizer& optimizer);
 /// copy on the CPU.
 OptimizerContent content_of(const torch::optim::Optimizer& optimizer, const OptimizerStash* stash, const ParamNames& names);
 
+/// The float32 master that one of the fused optimizers kept in the state of its parameter at `position`, such as FusedAdam with
+/// master_weights; undefined if there is none.
+at::Tensor own_master_in(const OptimizerContent& content, size_t position);
+
 /// Loads a checkpoint's state and options into an optimizer, and can undo it.
 class OptimizerLoad {
  public:

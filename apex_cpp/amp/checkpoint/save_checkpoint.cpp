@@ -129,7 +129,7 @@ void save_safetensors(const std::string& path, const SavedParts& parts, const Sa
   const auto& model = one_model(parts);
   const auto session = options.masters() ? session_with_masters(parts) : nullptr;
   const auto tensors = tensors_of(model);
-  if (session) check_masters_are_here(*session, tensors);
+  if (session && session->has_masters()) check_masters_are_here(*session, tensors);
   TensorFile file;
   file.metadata = options.metadata();
   file.metadata.emplace("format", "pt");
@@ -156,13 +156,12 @@ void load_safetensors(const std::string& path, const LoadedParts& parts) {
   add_tied_names(tensors, values);
   check_values(path, model, values);
   const auto session = session_with_masters(parts);
-  if (session) session->make_masters();
-  for (const auto& [name, tensor] : tensors) {
-    remove_internal_overlap(tensor);
-    assign(tensor, values.at(name), session.get());
-  }
-  if (session) session->drop_obsolete_master_backups();
-  if (session) session->clear_cast_cache();
+  load_values(session.get(), [&] {
+    for (const auto& [name, tensor] : tensors) {
+      remove_internal_overlap(tensor);
+      assign(tensor, values.at(name), session.get());
+    }
+  });
 }
 
 }  // namespace apex::amp::detail

@@ -48,9 +48,9 @@ Fp32Rules rules_for_step(const ObservedStep& step) {
 std::vector<std::string> modules_in_float8(const ObservedStep& step) {
   std::vector<std::string> modules;
   for (const auto& call : step.calls) {
-    if (call.module.empty() || step.float8_operators.count(call.op) == 0 || is_within(call.module, step.bfloat16_modules))
-      continue;
-    if (std::find(modules.begin(), modules.end(), call.module) == modules.end()) modules.push_back(call.module);
+    const std::string& path = call.module.empty() ? call.root_parameter : call.module;
+    if (path.empty() || step.float8_operators.count(call.op) == 0 || is_within(path, step.bfloat16_modules)) continue;
+    if (std::find(modules.begin(), modules.end(), path) == modules.end()) modules.push_back(path);
   }
   return modules;
 }

@@ -75,7 +75,8 @@ Fp32Rules rules_for(const ObservedCall& call);
 /// The rules for all calls with a 16-bit tensor, in the order of the calls.
 Fp32Rules rules_for_step(const ObservedStep& step);
 
-/// The paths of the modules whose products a level with FP8 rounds, in the order of the calls.
+/// The paths of the modules whose products a level with FP8 rounds, in the order of the calls; of the model's own parameters,
+/// their names.
 std::vector<std::string> modules_in_float8(const ObservedStep& step);
 
 /// The level with these rules added to its `float32_modules` and `float32_functions`, sorted by name.

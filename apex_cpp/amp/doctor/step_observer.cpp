@@ -137,7 +137,10 @@ void StepObserver::begin(const at::RecordFunction& function, Pending& pending) {
   for (const auto& input : torch_compat::inputs_of(function)) {
     for_each_tensor(input, [&](const at::Tensor& tensor) {
       if (!is_observed(tensor)) return;
-      if (call.module.empty() && names) call.module = module_of(tensor, *names);
+      if (const auto* name = names && call.module.empty() ? name_of_parameter(tensor, *names) : nullptr) {
+        call.module = module_path_of(*name);
+        if (call.module.empty() && call.root_parameter.empty()) call.root_parameter = *name;
+      }
       if (pending.with_grad) find_function(tensor);
       if (!pending.with_grad || !pending.outermost) return;
       call.inputs.push_back(copy_of(tensor));

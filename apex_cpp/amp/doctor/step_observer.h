@@ -23,6 +23,7 @@ namespace apex::amp::detail {
 struct ObservedCall {
   std::string op;                      ///< "aten::conv2d", overload after a dot; or the class of an autograd function
   std::string module;                  ///< path of the module whose parameter the call used; empty if it used none
+  std::string root_parameter;          ///< name of a parameter of the model itself that the call used; empty if it used none
   bool returns_new_tensor = false;     ///< an operator that returns a new tensor: no view, and not in place
   std::vector<std::string> inner_ops;  ///< the operators that the forward of an autograd function called
   int64_t order = 0;                   ///< sorts the step's calls

@@ -77,6 +77,7 @@ torch::optim::Optimizer::LossClosure AmpOptimizerBase::watched(torch::optim::Opt
   return [stash = stash_, closure = std::move(closure), is_first = true, versions = versions_of(*stash_->handle())]() mutable {
     at::Tensor loss = closure();
     if (!stash->skips_next_step()) {
+      stash->check_unscaled("step");
       is_first = false;
       return loss;
     }
@@ -120,9 +121,11 @@ bool AmpOptimizerBase::zero_grad_with_amp(bool set_to_none) {
 
 void AmpOptimizerBase::before_new_group(const torch::optim::OptimizerParamGroup& group) {
   auto& stash = in_use("add_param_group");
+  stash.original_optimizer().forget_lost_groups();
   if (!stash.session().enabled()) return;
   stash.adopt_new_params();
   stash.check_new_group(group.params());
+  stash.announce_masters(group.params());
 }
 
 void AmpOptimizerBase::after_new_group(const torch::optim::OptimizerParamGroup& group) {

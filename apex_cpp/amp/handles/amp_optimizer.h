@@ -113,10 +113,11 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   /// Errors: RuntimeError
   /// - for a closure if masters exist or a skip is pending (Apex: OPT-05, SL-12), or if it finds an overflow after the
   ///   optimizer has changed weights;
-  /// - inside a `scale_loss` block, and after passes with `delay_unscale` only;
+  /// - inside a `scale_loss` block, and after passes with `delay_unscale` only, also of the closure;
   /// - for a handle that was moved from, or whose model was initialized again with another optimizer;
   /// - in a CUDA graph with a dynamic loss scale;
-  /// - for a gradient that is still scaled by a block which did not get this optimizer;
+  /// - for a gradient that is still scaled by a block which did not get this optimizer, or that a parameter had when it was
+  ///   added after the block;
   /// - if the step reads the gradients of masters: for a gradient of the model that no block has unscaled, or that was changed
   ///   after its block. Clip with `amp::clip_grad_norm_`; edit the gradients of `amp::master_params`. This is detected without
   ///   synchronization, and confirmed with it;

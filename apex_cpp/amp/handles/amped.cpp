@@ -22,32 +22,12 @@
 #include <vector>
 
 namespace apex::amp::detail {
-namespace {
 
-bool& is_set_again() {
-  static thread_local bool is_set = false;
-  return is_set;
+bool training_flag(const torch::nn::Module& module) noexcept {
+  return torch_compat::training_flag(const_cast<torch::nn::Module&>(module));  // is only read
 }
 
-class TrainingFlagGuard {
- public:
-  TrainingFlagGuard() : outer_(std::exchange(is_set_again(), true)) {}
-  ~TrainingFlagGuard() { is_set_again() = outer_; }
-  TrainingFlagGuard(const TrainingFlagGuard&) = delete;
-  TrainingFlagGuard& operator=(const TrainingFlagGuard&) = delete;
-
- private:
-  bool outer_;
-};
-
-}  // namespace
-
-void set_training_again(torch::nn::Module& original, bool on) {
-  const TrainingFlagGuard guard;
-  original.train(on);
-}
-
-bool training_is_set() { return is_set_again(); }
+void set_training_flag(torch::nn::Module& module, bool on) { torch_compat::training_flag(module) = on; }
 
 // modules() lists parents before children, so a child keeps its own flag.
 void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to) {
@@ -145,9 +125,7 @@ at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at:
   TORCH_CHECK(entry.sizes() == tensor.sizes(), "The checkpoint's entry for ", has_name ? session->name_of(tensor) : "a buffer",
               " has shape ", entry.sizes(), ", the model's has ", tensor.sizes(), ". It was saved from another model.");
   remove_internal_overlap(tensor);
-  if (session) session->make_masters();
-  assign(tensor, entry, session.get());
-  if (session) session->drop_obsolete_master_backups();
+  load_values(session.get(), [&] { assign(tensor, entry, session.get()); });
   return tensor;
 }
 
@@ -241,14 +219,14 @@ void ReplacedValues::keep(const Session& session) {
     if (written.back().defined()) value.check_shape(written.back());
   }
   for (auto& value : values_) value.put_back();
-  session.make_masters();
-  for (size_t i = 0; i < values_.size(); ++i) {
-    if (!written[i].defined()) continue;
-    remove_internal_overlap(values_[i].tensor());
-    assign(values_[i].tensor(), written[i], &session);
-  }
+  load_values(&session, [&] {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (!written[i].defined()) continue;
+      remove_internal_overlap(values_[i].tensor());
+      assign(values_[i].tensor(), written[i], &session);
+    }
+  });
   values_.clear();
-  session.drop_obsolete_master_backups();
 }
 
 void remember_clone(const torch::nn::Module& original, const torch::nn::Module& clone) {

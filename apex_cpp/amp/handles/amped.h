@@ -59,11 +59,9 @@ void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArch
 /// Copies train() or eval() of `from` and its children to `to` and its children.
 void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to);
 
-/// Sets train() or eval() of a module after that of its copy. Skips patched modules that both share: the copy's call has set
-/// them, and nested handles would set each child twice per level.
-void set_training_again(torch::nn::Module& original, bool on);
-/// Whether set_training_again runs on the calling thread, so that patched modules ignore the call.
-bool training_is_set();
+/// The mode of a module alone, as `Module::train` left it, whatever the class makes of train() and is_training().
+bool training_flag(const torch::nn::Module& module) noexcept;
+void set_training_flag(torch::nn::Module& module, bool on);
 
 /// Warns once that a handle refers to a module of a class derived from the handle's module class.
 void warn_of_derived_class(const torch::nn::Module& module, const std::type_info& known_as);
@@ -144,20 +142,48 @@ class AmpedModule : public Impl, public CastsForward {
 
   bool amp_stands_for_another() const override { return amp_stands_for_derived_; }
 
-  void train(bool on = true) override {
-    if (training_is_set()) return;
-    if (amp_stands_for_derived_) return amp_original_->train(on);  // its class may override train()
-    Impl::train(on);
-    if (amp_original_) set_training_again(*amp_original_, on);
+  /// Calls the class's own override once, on this object: a second call on the original would repeat what it does to tensors
+  /// and children, which both share.
+  void train(bool on) override {
+    if (amp_stands_for_derived_) return static_cast<torch::nn::Module&>(*amp_original_).train(on);
+    if (mode_was_set_by_parent()) set_training_flag(*this, amp_mode_ = training_flag(*amp_original_));
+    if constexpr (kSetsMode<Impl>) {
+      Impl::train(on);
+    } else {
+      torch::nn::Module::train(on);
+    }
+    if (amp_original_) set_training_flag(*amp_original_, amp_mode_ = training_flag(*this));
   }
-  /// That of the original, because a parent's train() and eval() reach the original.
-  bool is_training() const noexcept override { return amp_original_ ? amp_original_->is_training() : Impl::is_training(); }
+  /// Has the default argument of Module::train, or is the class's own `train()`, which hides it.
+  decltype(auto) train() {
+    if constexpr (kIsOwnTrain<Impl, std::tuple<>>) {
+      return Impl::train();
+    } else {
+      this->train(true);
+    }
+  }
+  /// An overload of `train` in the class with other parameters, such as a number of epochs.
+  template <class... Args, class Result = decltype(std::declval<Impl&>().train(std::declval<Args>()...)),
+            class = std::enable_if_t<(sizeof...(Args) > 0) && kIsOwnTrain<Impl, std::tuple<Args...>>>>
+  Result train(Args&&... args) {
+    return Impl::train(std::forward<Args>(args)...);
+  }
+  /// A parent's train() and eval() reach the original.
+  bool is_training() const noexcept override {
+    if (amp_stands_for_derived_ || mode_was_set_by_parent()) {
+      return static_cast<const torch::nn::Module&>(*amp_original_).is_training();
+    }
+    if constexpr (kTellsMode<Impl>) {
+      return Impl::is_training();
+    } else {
+      return torch::nn::Module::is_training();
+    }
+  }
 
   /// A deep copy with the same casts. With a `device` the copy is a replica of `torch::nn::parallel::replicate`: during its
   /// lifetime, threads on which `parallel_apply` runs replicas have the same casts.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& device = std::nullopt) const override {
-    const auto copy =
-        std::dynamic_pointer_cast<Impl>(amp_stands_for_derived_ ? amp_original_->clone(device) : Impl::clone(device));
+    const auto copy = std::dynamic_pointer_cast<Impl>(cloned(device));
     TORCH_CHECK(copy, "clone() of this module returns a different class. Derive it from torch::nn::Cloneable<its own class>.");
     copy_training_flags(*this, *copy);
     if constexpr (std::is_copy_constructible_v<Amped<Impl>>) {
@@ -232,9 +258,19 @@ class AmpedModule : public Impl, public CastsForward {
 
   /// Module::name() stores the name at its first call. Calling it here gives the copy the name of the original's class.
   static const Impl& named(const Impl& module) {
-    module.name();
+    static_cast<const torch::nn::Module&>(module).name();  // the class may have a member `name`
     return module;
   }
+
+  std::shared_ptr<torch::nn::Module> cloned(const std::optional<torch::Device>& device) const {
+    if constexpr (kClonesTo<Impl, const std::optional<torch::Device>&>) {
+      if (!amp_stands_for_derived_) return Impl::clone(device);
+    }
+    return amp_original_ ? static_cast<const torch::nn::Module&>(*amp_original_).clone(device)
+                         : torch::nn::Module::clone(device);
+  }
+
+  bool mode_was_set_by_parent() const noexcept { return amp_original_ && training_flag(*amp_original_) != amp_mode_; }
 
   void look_for_held_this(const Impl& original) const {
     warn_of_held_this(*this, bytes_of_object(original), bytes_of_object(static_cast<const Impl&>(*this)));
@@ -250,6 +286,7 @@ class AmpedModule : public Impl, public CastsForward {
 
   std::shared_ptr<Impl> amp_original_;  // null: not copied, or a struct of the program
   bool amp_stands_for_derived_ = false;
+  bool amp_mode_ = training_flag(*this);     // of both modules, when they last agreed
   std::shared_ptr<void> amp_replica_casts_;  // null: not a replica
 };
 
@@ -282,9 +319,9 @@ class ForwardOf<Impl, R, Arguments, count, std::index_sequence<I...>, std::enabl
 }  // namespace detail
 
 /// The user's module class `Impl` as amp runs it: the same parameters, buffers and children, a `forward` that casts, and FP32
-/// checkpoints. If `Impl` has one plain `forward`, the class has the same signature, so that `AnyModule`, `Sequential` and
-/// `ModuleHolder::operator()` accept it, and overrides a virtual `forward` that is not const. Otherwise `forward` is a
-/// template.
+/// checkpoints. If `Impl` has one plain `forward`, the class has the same signature, so that `AnyModule` and `Sequential`
+/// (unless it has default arguments) and `ModuleHolder::operator()` accept it, and overrides a virtual `forward` that is not
+/// const. Otherwise `forward` is a template.
 template <class Impl, class Signature>
 class Amped;
 

@@ -11,7 +11,7 @@ class InputArchive;
 class OutputArchive;
 }  // namespace torch::serialize
 
-// Compile-time facts about a module class's `forward`, `save` and `load`.
+// Compile-time facts about a module class's `forward`, `save`, `load`, `clone` and `train`.
 namespace apex::amp::detail {
 
 /// `R(Args...)` for a member function pointer, without its class and qualifiers.
@@ -72,5 +72,37 @@ template <class Impl>
 inline constexpr bool
     kLoadsArchives<Impl, std::void_t<decltype(std::declval<Impl&>().load(std::declval<torch::serialize::InputArchive&>()))>> =
         true;
+
+/// Whether `Impl::clone` takes a device. Here too, an overload with other parameters hides the one of Module.
+template <class Impl, class Device, class = void>
+inline constexpr bool kClonesTo = false;
+template <class Impl, class Device>
+inline constexpr bool
+    kClonesTo<Impl, Device, std::void_t<decltype(std::declval<const Impl&>().clone(std::declval<Device>()))>> = true;
+
+/// Whether the class has a function `Result train(Args...)`.
+template <class Impl, class Result, class Arguments, class = void>
+inline constexpr bool kHasTrain = false;
+template <class Impl, class Result, class... Args>
+inline constexpr bool
+    kHasTrain<Impl, Result, std::tuple<Args...>, std::void_t<decltype(static_cast<Result (Impl::*)(Args...)>(&Impl::train))>> =
+        true;
+/// Whether `Impl::train` sets the mode, and `Impl::is_training` tells it.
+template <class Impl>
+inline constexpr bool kSetsMode = kHasTrain<Impl, void, std::tuple<bool>>;
+template <class Impl, class = void>
+inline constexpr bool kTellsMode = false;
+template <class Impl>
+inline constexpr bool kTellsMode<Impl, std::void_t<decltype(std::declval<const Impl&>().is_training())>> = true;
+
+/// Whether `train(args...)`, with arguments of the types in the tuple, is a function of the class that does something else.
+template <class Impl, class Arguments, class = void>
+inline constexpr bool kIsOwnTrain = false;
+template <class Impl, class... Args>
+inline constexpr bool
+    kIsOwnTrain<Impl, std::tuple<Args...>, std::void_t<decltype(std::declval<Impl&>().train(std::declval<Args>()...))>> =
+        !kSetsMode<Impl> || sizeof...(Args) > 1 || !(std::is_convertible_v<Args, bool> && ...) ||
+        (!std::is_same_v<std::tuple<std::decay_t<Args>...>, std::tuple<bool>> &&
+         kHasTrain<Impl, decltype(std::declval<Impl&>().train(std::declval<Args>()...)), std::tuple<std::decay_t<Args>...>>);
 
 }  // namespace apex::amp::detail

@@ -105,6 +105,8 @@ class Model : public detail::HolderOf<Net> {
 
  public:
   using Impl = typename detail::Patched<UserImpl>::Module;
+  /// What a const handle leads to: a holder passes its const on, a pointer does not.
+  using ConstImpl = std::conditional_t<detail::kIsHolder<Net>, const Impl, Impl>;
   using ContainedType = Impl;
 
   /* implicit */ Model(std::nullptr_t) : Holder(nullptr) {}
@@ -117,11 +119,11 @@ class Model : public detail::HolderOf<Net> {
   }
 
   Impl* operator->() { return get(); }
-  const Impl* operator->() const { return get(); }
+  ConstImpl* operator->() const { return get(); }
   Impl& operator*() { return *get(); }
-  const Impl& operator*() const { return *get(); }
+  ConstImpl& operator*() const { return *get(); }
   Impl* get() { return ptr().get(); }
-  const Impl* get() const { return ptr().get(); }
+  ConstImpl* get() const { return ptr().get(); }
   /// The patched module. Errors: RuntimeError for an empty handle.
   const std::shared_ptr<Impl>& ptr() const { return detail::module_of_handle(patched_pointer()); }
   bool is_empty() const noexcept { return !patched_; }
@@ -171,7 +173,8 @@ serialize::InputArchive& operator>>(serialize::InputArchive& archive, const std:
 
 /// Like TORCH_MODULE, but `amp::initialize` can patch the holder's module in place: it returns the same type, and all copies of
 /// the holder cast, also copies made before. For modules that cannot be copied, and for modules whose lambdas captured `this`
-/// and read data members. Before `initialize` it behaves like TORCH_MODULE.
+/// and read data members. Before `initialize` it behaves like TORCH_MODULE, but a class whose `forward` has default arguments
+/// does not go into a Sequential or an AnyModule.
 #define AMP_MODULE(Name) TORCH_MODULE_IMPL(Name, apex::amp::Amped<Name##Impl>)
 
 // Makes the handle for each form in which a program holds its model.

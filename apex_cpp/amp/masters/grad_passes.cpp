@@ -38,6 +38,8 @@ void GradPasses::enter(bool use_fused_path, const LossScaler& scaler) {
   state_ = has_delayed() ? State::in_later_pass : State::in_pass;  // SL-09: a later pass adds to delayed gradients
   release_recorded_values();
   delayed_.expect_scale(scaler.loss_scale());
+  scale_ = scaler.loss_scale();
+  for (TrainedParam* each : table_.native()) each->added_grad = {};
   current_path().enter();
 }
 
@@ -118,6 +120,16 @@ MasterTable::Params GradPasses::params_with_indirect_grads() const {
   return grad_scale() == 1.0 ? table_.with_masters() : table_.all();
 }
 
+const TrainedParam* GradPasses::added_with_scaled_grad() const {
+  if (state_ != State::collected || path_ != &materialized_ || scale_ == 1.0) return nullptr;
+  const auto native = table_.native();
+  const auto found = std::find_if(native.begin(), native.end(), [](const TrainedParam* each) {
+    const at::Tensor& grad = each->param.grad();
+    return each->added_grad.matches(grad) && has_nonzero(grad);
+  });
+  return found == native.end() ? nullptr : *found;
+}
+
 double GradPasses::clip(const ParamGroups& groups, double max_norm) {
   if (fused_.pending()) return fused_.clip(max_norm);
   follow_model();
@@ -184,6 +196,10 @@ void check_unchanged(const TrainedParam& each, bool after_block, const char* cal
 void check_step_reads_grads(const GradPasses& passes, const Session& session) {
   const bool after_block = passes.state() == GradPasses::State::collected;
   for (const TrainedParam* each : passes.params_with_indirect_grads()) check_unchanged(*each, after_block, "step()", session);
+  const TrainedParam* added = passes.added_with_scaled_grad();
+  TORCH_CHECK(!added, "step() found a gradient of ", added ? session.name_of(added->param) : "",
+              ", which was added after the scale_loss block: the gradient may carry the loss scale. Add parameters before the "
+              "block, or drop their gradients before.");
 }
 
 void check_block_keeps_grads(const GradPasses& passes, const UnclaimedGrads& unclaimed, const Session& session) {

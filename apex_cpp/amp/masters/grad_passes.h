@@ -74,6 +74,10 @@ class GradPasses {
   /// Parameters whose gradient in the model is not what a step reads: it reads the master's gradient, or scales the model's.
   MasterTable::Params params_with_indirect_grads() const;
 
+  /// A parameter that was added after the last pass, with a gradient that the step would read as it is, and which may carry the
+  /// pass's loss scale; null if there is none. Synchronises only for such gradients.
+  const TrainedParam* added_with_scaled_grad() const;
+
   /// For the next step: whether gradients are in the model rather than in the masters, and the factor to multiply them by.
   bool in_model() const { return fused_.pending(); }
   double grad_scale() const { return path_ == &fused_ ? fused_.grad_scale() : 1.0; }
@@ -93,6 +97,7 @@ class GradPasses {
   ShardedUnscale sharded_;
   DelayedUnscale delayed_;
   UnscalePath* path_ = &materialized_;  // of all passes since the last step
+  double scale_ = 1.0;                  // of the last pass
 };
 
 /// Gradients that one optimizer's parameters got in a scale_loss block that does not list this optimizer. They keep the block's

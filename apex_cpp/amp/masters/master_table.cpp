@@ -73,7 +73,7 @@ TrainedParam& MasterTable::add(const at::Tensor& param, const at::Tensor& master
   entry.param = param;
   entry.dtype = param.scalar_type();
   entry.master = master;
-  if (entry.has_master()) entry.mark_synced();
+  entry.has_master() ? entry.mark_synced() : void(entry.added_grad = TensorVersion(param.grad()));
   if (const GradSnapshot* grad = preexisting_grads_.find(param)) entry.last_grads.model = *grad;
   preexisting_grads_.erase(param);
   params_.insert(entry.has_master() ? params_.begin() + num_masters_++ : params_.end(), &entry);

@@ -53,22 +53,6 @@ struct LastGrads {
   TensorVersion master;  ///< the master's gradient that was computed from it
 };
 
-/// A model parameter whose values equal its rounded master, to detect writes by the program.
-class WeightRecord {
- public:
-  WeightRecord() = default;
-  explicit WeightRecord(const at::Tensor& param) : version_(param), values_(param) {}
-
-  /// Whether the version counter is unchanged. Writes through `tensor.data()` do not change it.
-  bool has_version_of(const at::Tensor& param) const { return version_.matches(param); }
-  /// Whether sampled values changed although the version counter did not: a write through `tensor.data()`.
-  bool shows_hidden_write(const at::Tensor& param) const { return has_version_of(param) && !values_.matches(param); }
-
- private:
-  TensorVersion version_;
-  ValueFingerprint values_;
-};
-
 /// A copy of a master's values from before edits of the weight were copied into it. The program may restore the weight until
 /// the next step, as after an evaluation with averaged weights.
 struct MasterBackup {
@@ -90,6 +74,7 @@ struct TrainedParam {
   bool is_tied = false;        ///< `set_data` tied `param` to another parameter of this table; their masters share memory too
   EarlierGrads earlier_grads;  ///< gradients removed from the model while a pass runs
   LastGrads last_grads;        ///< gradients at the end of the last pass
+  TensorVersion added_grad;    ///< the gradient that a native parameter had when it was added, until a pass begins
   WeightRecord synced_weight;  ///< `param` when it was last equal to the rounded master; empty if it may have been edited
   MasterBackup backup;         ///< the master's values before edits, until the next step
   TensorVersion frozen_copy;   ///< of the master, when it was last copied to a frozen `param`

@@ -54,6 +54,15 @@ void OptimizerStash::forget_gone_params() {
   unclaimed_.forget(master_init_.forget_gone_params(*handle()));
 }
 
+// Since their group was taken out, the optimizer knows them by the model's parameters.
+void OptimizerStash::announce_masters(const std::vector<at::Tensor>& params) const {
+  StepsMasters* optimizer = fused();
+  for (const at::Tensor& param : params) {
+    const auto known = optimizer ? table_.known_param(param) : std::nullopt;
+    if (known && !known->param.is_same(param)) optimizer->param_was_replaced(known->param, param);
+  }
+}
+
 void OptimizerStash::mark_grads_as_preexisting(const std::vector<at::Tensor>& params) {
   if (!session_->has_masters()) return;
   for (const at::Tensor& param : params) table_.mark_grad_as_preexisting(param);
@@ -66,7 +75,9 @@ void OptimizerStash::make_masters() {
   const auto needs_master = [&](const at::Tensor& param) {
     return is_low_precision(param.scalar_type()) && param.requires_grad() && !table_.find_stepped(param);
   };
-  if (std::any_of(params.begin(), params.end(), needs_master)) adopt_new_params();
+  if (std::none_of(params.begin(), params.end(), needs_master)) return;
+  adopt_new_params();
+  made_before_use_ = true;
 }
 
 at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
@@ -91,9 +102,11 @@ bool OptimizerStash::load_kept_master(const at::Tensor& param, const at::Tensor&
 
 void OptimizerStash::update_masters_from_edits(bool may_be_restored) const {
   const auto params = table_.with_masters();
-  const bool any_hidden_write = std::any_of(params.begin(), params.end(), [](const TrainedParam* each) {
-    return each->synced_weight.shows_hidden_write(each->param);
-  });
+  // Programs initialize weights through data(), which may be after a load of other weights has made the masters.
+  const bool any_hidden_write =
+      std::exchange(made_before_use_, false) || std::any_of(params.begin(), params.end(), [](const TrainedParam* each) {
+        return each->synced_weight.shows_hidden_write(each->param);
+      });
   for (TrainedParam* each : params) {
     if (any_hidden_write) each->mark_edited();  // other weights may have writes that the sampled values do not show
     each->update_master_from_edits(may_be_restored);
@@ -164,6 +177,7 @@ void OptimizerStash::check_masters_fit(const std::vector<at::Tensor>& values) co
 void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
   const at::NoGradGuard no_grad;
   const auto here = table_.with_masters_in(handle()->param_groups());
+  made_before_use_ = false;  // these values count for more than the weights
   for (size_t i = 0; i < values.size(); ++i) {
     if (!values[i].defined()) continue;
     here[i]->master.copy_(values[i]);

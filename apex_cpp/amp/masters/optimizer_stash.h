@@ -44,6 +44,9 @@ class OptimizerStash : public MasterProvider {
   /// values.
   void adopt_new_params(const std::vector<at::Tensor>& once_trained = {});
   void check_new_group(const std::vector<at::Tensor>& params) const { master_init_.check_new_group(params); }
+  /// Before a group with `params` is added: tells a fused optimizer which of them are masters that come back, so that it finds
+  /// what it keeps of their group.
+  void announce_masters(const std::vector<at::Tensor>& params) const;
   /// Marks the current gradients of `params` as pre-existing; the next unscale ignores them.
   void mark_grads_as_preexisting(const std::vector<at::Tensor>& params);
   void make_masters() override;
@@ -183,6 +186,7 @@ class OptimizerStash : public MasterProvider {
   UnclaimedGrads unclaimed_;
   StepGate gate_;
   bool is_custom_class_;
+  mutable bool made_before_use_ = false;  // `make_masters` has made masters; no weights were compared with them since
   CustomOptimizerCheck custom_optimizer_check_;
 };
 

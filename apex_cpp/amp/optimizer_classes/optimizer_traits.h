@@ -92,11 +92,13 @@ class StepsMasters : public MakesAmpHandle {
   /// Whether the optimizer keeps float32 masters of parameters of this dtype beside the parameters. amp then makes none, and
   /// the groups hold the model's parameters.
   virtual bool keeps_masters_of(at::ScalarType /*dtype*/) const { return false; }
-  /// A copy of such a master, float32; undefined if there is none, and before the parameter's first step. Of a parameter that
-  /// is trained without a master: its value.
+  /// A copy of such a master, float32; undefined if there is none, and before the parameter's first step unless its value was
+  /// loaded. Of a parameter that is trained without a master: its value.
   virtual at::Tensor kept_master_of(const at::Tensor& /*param*/) const { return {}; }
   /// Writes a float32 value to such a master and to its parameter. Returns false, and writes nothing, for other parameters.
   virtual bool load_kept_master(const at::Tensor& /*param*/, const at::Tensor& /*value*/) { return false; }
+  /// Whether the optimizer changes parameters outside of its steps, too, as FusedScheduleFreeAdamW does with its mode.
+  virtual bool changes_params_between_steps() const { return false; }
   /// amp has put `to` in the place of `from` in a group, such as a master in that of a parameter.
   virtual void param_was_replaced(const at::Tensor& /*from*/, const at::Tensor& /*to*/) {}
 
@@ -182,7 +184,8 @@ class ShardedOptimizer {
   virtual bool writes_file() const = 0;
   /// Ends saving; collective. Errors: c10::Error with the `error` of the writing process, on every process.
   virtual void agree_on_file(const std::string& error) const = 0;
-  /// Copies this process's part of the float32 `value` into the master of `param`, if it has one. Not collective.
+  /// Copies this process's part of the float32 `value` into the master of `param`, if it has one. Sends nothing, but every
+  /// process loads the same parameters.
   virtual void load_master(const at::Tensor& param, const at::Tensor& value) = 0;
 
  protected:

@@ -3,7 +3,7 @@
 
 #include <apex_cpp/torch_compat/private_members.h>
 
-#include <ATen/ops/ones.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -53,8 +53,8 @@ class OriginalOptions {
 };
 
 /// Connects the optimizer that the program passed to `initialize` with the handle that replaced it. A learning rate set on the
-/// original reaches the handle, groups added to the handle appear in the original, and a mistaken `step` or `zero_grad` on the
-/// original is detected.
+/// original reaches the handle, groups added to the handle appear in the original, and a mistaken `step`, `zero_grad` or
+/// clipping of gradients on the original is detected.
 class OriginalOptimizer {
  public:
   /// The handle, updated when it is moved; null once it is destroyed.
@@ -62,18 +62,25 @@ class OriginalOptimizer {
   /// Adds a group to the original for the handle's group at this index.
   std::function<void(size_t)> mirror_group;
 
-  /// The handle's options of a group; null if the handle or the group is gone.
+  /// The handle's options of the original's group; null if the handle or the group is gone. A group is known by its options,
+  /// since groups before it may have been taken out of the handle. Those that are gone give their places to new groups, in
+  /// order.
   torch::optim::OptimizerOptions* find(size_t group) const;
   /// The same. Errors: RuntimeError if the handle is gone.
   torch::optim::OptimizerOptions& target(size_t group) const;
-  void add(OriginalOptions* options) { options_.push_back(options); }
+  /// `group`: its index in the handle, and in the original.
+  void add(OriginalOptions* options, size_t group);
   void remove(OriginalOptions* options);
-  /// A parameter for a group of the original. `step` and `zero_grad` on the original change it, which `check` detects.
+  /// Before a group is added to the handle: its options may get the memory of those that are gone.
+  void forget_lost_groups();
+  /// A parameter for a group of the original. `step`, `zero_grad` and clipping on the original change it or its gradient, which
+  /// `check` detects.
   at::Tensor make_sentinel();
   /// Adds the handle's new groups to the original, so that a learning-rate scheduler built on the original sets their rates
   /// too. No-op if the original is destroyed. The original must not have moved, as schedulers require too.
   void mirror_new_groups();
-  /// Synchronises options and groups. Errors: RuntimeError if `step` or `zero_grad` was called on the original.
+  /// Synchronises options and groups. Errors: RuntimeError if `step` or `zero_grad` was called on the original, or
+  /// its gradients were clipped.
   void check();
 
  private:
@@ -81,10 +88,13 @@ class OriginalOptimizer {
     at::Tensor param;
     int64_t param_version;
     int64_t grad_version;
-    /// Compares versions, and the value: SGD and Adagrad write without changing the version.
+    /// Compares versions and values: SGD, Adagrad and clipping write without changing the version.
     bool was_touched() const;
   };
+  bool is_lost(const torch::optim::OptimizerOptions* target) const;
+
   std::vector<OriginalOptions*> options_;
+  std::vector<const torch::optim::OptimizerOptions*> targets_;  // the handle's options of each group; null if gone
   std::vector<Sentinel> sentinels_;
 };
 
@@ -107,7 +117,7 @@ class ForwardingOptions final : public Options, public OriginalOptions {
  public:
   ForwardingOptions(const Options& options, std::shared_ptr<OriginalOptimizer> tie, size_t group)
       : Options(options), seen_(options), tie_(std::move(tie)), group_(group) {
-    tie_->add(this);
+    tie_->add(this, group);
   }
   ForwardingOptions(const ForwardingOptions&) = delete;
   ForwardingOptions& operator=(const ForwardingOptions&) = delete;

@@ -6,8 +6,8 @@
 #include "kernels/capture.h"
 #include "kernels/multi_tensor.h"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -134,10 +134,12 @@ void LossScaler::check_sums(at::TensorList sums, at::TensorList earlier) {
   }
   if (narrow.empty()) return;
   const at::Tensor& found = found_inf(narrow);
-  const at::Tensor in_sums = at::zeros_like(found), in_earlier = at::zeros_like(found);
-  kernels::multi_tensor_check_finite(in_sums, narrow);
-  kernels::multi_tensor_check_finite(in_earlier, narrow_earlier);
-  found_inf_.add_(in_sums.gt(in_earlier));  // each is 0 or 1
+  if (!in_sums_.defined() || in_sums_.device() != found.device())
+    in_sums_ = at::empty_like(found), in_earlier_ = at::empty_like(found);
+  kernels::multi_tensor_check_finite(in_sums_.zero_(), narrow);
+  if (in_sums_.is_cpu() && in_sums_.item<int>() == 0) return;  // a GPU's host would have to wait
+  kernels::multi_tensor_check_finite(in_earlier_.zero_(), narrow_earlier);
+  found_inf_.add_(in_sums_.sub_(in_earlier_).clamp_min_(0));  // each was 0 or 1
 }
 
 at::Tensor LossScaler::check(at::TensorList grads) {

@@ -161,6 +161,7 @@ class LossScaler {
   int64_t skip_warning_ = kSkipWarning;
   ScaleHistory history_;
   at::Tensor found_inf_;
+  at::Tensor in_sums_, in_earlier_;  // of check_sums, kept so that no pass allocates them
 };
 
 }  // namespace apex::amp

@@ -114,6 +114,14 @@ void assign(at::Tensor tensor, const at::Tensor& value, const Session* session) 
   if (session) session->load_master(tensor, value);
 }
 
+void load_values(const Session* session, const std::function<void()>& load) {
+  if (!session) return load();
+  session->make_masters();
+  load();
+  session->drop_obsolete_master_backups();
+  session->clear_cast_cache();
+}
+
 std::shared_ptr<Session> current_session() {
   std::lock_guard<std::mutex> lock(current().mutex);
   return current().session;

@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -85,6 +86,10 @@ struct Session : std::enable_shared_from_this<Session> {
 /// Copies a value from a checkpoint into a parameter or buffer, rounded to its dtype, and into the FP32 master that `session`
 /// keeps for it: the next step would otherwise overwrite the parameter with the old master. `session` may be null.
 void assign(at::Tensor tensor, const at::Tensor& value, const Session* session);
+
+/// Calls `load`, which writes values of a file into parameters, buffers and masters. All masters are made before it, and
+/// nothing that was kept of older values outlives it. `session` may be null.
+void load_values(const Session* session, const std::function<void()>& load);
 
 /// The newest session, or null before the first `initialize`.
 std::shared_ptr<Session> current_session();

@@ -86,6 +86,24 @@ class ValueFingerprint {
   uint64_t hash_ = 0;
 };
 
+/// A model parameter whose values equal its rounded master, to detect writes by the program.
+class WeightRecord {
+ public:
+  WeightRecord() = default;
+  explicit WeightRecord(const at::Tensor& param) : version_(param), values_(param) {}
+
+  /// Whether no write shows.
+  bool matches(const at::Tensor& param) const { return version_.matches(param) && values_.matches(param); }
+  /// Whether the version counter is unchanged. Writes through `tensor.data()` do not change it.
+  bool has_version_of(const at::Tensor& param) const { return version_.matches(param); }
+  /// Whether sampled values changed although the version counter did not: a write through `tensor.data()`.
+  bool shows_hidden_write(const at::Tensor& param) const { return has_version_of(param) && !values_.matches(param); }
+
+ private:
+  TensorVersion version_;
+  ValueFingerprint values_;
+};
+
 /// Elements of `exact` where `values`, of a weight, equal their rounded value; elements of `others` elsewhere: masters keep
 /// FP32 precision where weights were not written. Rounded to the weight's dtype, or to its former one, `dtype`, if it is FP32
 /// now.

@@ -72,13 +72,12 @@ void check_float32_masters(const OptionsOwner& owner, const Options& options) {
 template <class Options, void (*check)(const OptionsOwner&, const Options&)>
 OptionsRules options_rules(const char* optimizer) {
   using torch::optim::OptimizerOptions;
-  return {optimizer, [](const OptimizerOptions& options) { return dynamic_cast<const Options*>(&options) != nullptr; },
-          [](const OptionsOwner& owner, const OptimizerOptions& options) {
-            check(owner, static_cast<const Options&>(options));
-          },
-          [](OptimizerOptions& to, const OptimizerOptions& from) {
-            static_cast<Options&>(to).assign_saved(static_cast<const Options&>(from));
-          }};
+  return {
+      optimizer, [](const OptimizerOptions& options) { return dynamic_cast<const Options*>(&options) != nullptr; },
+      [](const OptionsOwner& owner, const OptimizerOptions& options) { check(owner, static_cast<const Options&>(options)); },
+      [](OptimizerOptions& to, const OptimizerOptions& from) {
+        static_cast<Options&>(to).assign_saved(static_cast<const Options&>(from));
+      }};
 }
 
 // The options of a group as their own class. The step has checked the class.
@@ -131,6 +130,19 @@ inline void check_has_states(torch::serialize::InputArchive& archive) {
       "every rank.");
 }
 
+/// Calls `call(state, param, group, position)` for each parameter of the groups that has a state in `read`.
+template <class State, class Call>
+void for_each_state(torch::optim::Optimizer& read, const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                    const Call& call) {
+  for (size_t group = 0; group < groups.size(); ++group) {
+    const auto& params = groups[group].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      const auto state = read.state().find(params[i].unsafeGetTensorImpl());
+      if (state != read.state().end()) call(static_cast<State&>(*state->second), params[i], group, i);
+    }
+  }
+}
+
 /// Reads options and states from an archive. Errors: RuntimeError if another class saved it, an optimizer with other groups, or
 /// a rank whose states are in another archive.
 template <class State, class Options>
@@ -150,14 +162,9 @@ ReadOptimizer read_optimizer(torch::serialize::InputArchive& archive,
                              const std::vector<torch::optim::OptimizerParamGroup>& groups,
                              MasterStorage storage = MasterStorage::float32) {
   ReadOptimizer read = read_as_saved<State, Options>(archive, groups);
-  for (size_t group = 0; group < groups.size(); ++group) {
-    const auto& params = groups[group].params();
-    for (size_t i = 0; i < params.size(); ++i) {
-      const auto state = read.state().find(params[i].unsafeGetTensorImpl());
-      if (state == read.state().end()) continue;
-      static_cast<State&>(*state->second).fit_to(params[i], name_of(group, i, params[i]), storage);
-    }
-  }
+  for_each_state<State>(read, groups, [&](State& state, const at::Tensor& param, size_t group, size_t i) {
+    state.fit_to(param, name_of(group, i, param), storage);
+  });
   return read;
 }
 

@@ -109,20 +109,41 @@ ModuleState::ModuleState(const torch::nn::Module& module)
       buffers(each_once(module.named_buffers())),
       session(session_within(module)) {}
 
+namespace {
+
+std::vector<bool> are_defined_on_all_ranks(const std::vector<at::Tensor>& tensors, const ProcessGroup& group) {
+  at::Tensor flags = at::zeros({static_cast<int64_t>(tensors.size())}, at::kInt);
+  auto values = flags.accessor<int32_t, 1>();
+  for (size_t i = 0; i < tensors.size(); ++i) values[static_cast<int64_t>(i)] = tensors[i].defined();
+  at::Tensor shared = flags.to(device_for(group));
+  all_reduce(group, shared, "finding which master weights all ranks have", c10d::ReduceOp::MIN);
+  flags.copy_(shared);
+  std::vector<bool> defined;
+  for (size_t i = 0; i < tensors.size(); ++i) defined.push_back(values[static_cast<int64_t>(i)] != 0);
+  return defined;
+}
+
+}  // namespace
+
 void ModuleState::share_masters(const ProcessGroup& group) const {
-  if (!session || !session->has_masters() || group->getSize() == 1) return;
+  if (!session || group->getSize() == 1) return;
   session->make_masters();
-  std::vector<at::Tensor> masters;
+  std::vector<at::Tensor> weights, masters, shared;
   for (const auto& [name, param] : params) {
     if (!amp::detail::is_low_precision(param.scalar_type())) continue;
-    const at::Tensor master = session->master_of(param), rounded = param.detach().to(at::kFloat);
-    if (param.requires_grad()) {
-      masters.push_back(master.defined() ? master.detach() : rounded);  // all ranks take part with the same tensors
-    } else if (master.defined()) {
-      master.detach().copy_(rounded);  // other ranks make theirs when it is unfrozen
-    }
+    weights.push_back(param);
+    masters.push_back(session->master_values_of(param));
   }
-  flat_dist_call(masters, broadcast_from(0, group, "broadcasting rank 0's master weights"));
+  if (weights.empty()) return;
+  const auto everywhere = are_defined_on_all_ranks(masters, group);
+  for (size_t i = 0; i < masters.size(); ++i) {
+    if (everywhere[i]) shared.push_back(masters[i] = masters[i].detach());
+  }
+  flat_dist_call(shared, broadcast_from(0, group, "broadcasting rank 0's master weights"));
+  for (size_t i = 0; i < masters.size(); ++i) {
+    if (!masters[i].defined()) continue;
+    session->load_master(weights[i], everywhere[i] ? masters[i] : weights[i].detach().to(at::kFloat));
+  }
   session->drop_obsolete_master_backups();
 }
 

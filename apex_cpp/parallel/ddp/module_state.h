@@ -66,8 +66,8 @@ struct ModuleState {
   /// Errors: TypeError with the name of a trained parameter whose dtype is not supported.
   void check_trained_dtypes() const;
 
-  /// Gives all ranks rank 0's FP32 masters, after its weights: they may hold more, if rank 0 alone has loaded them. Masters of
-  /// frozen weights become the weights' values. Does nothing without masters.
+  /// Gives all ranks rank 0's FP32 masters, after its weights: they may hold more, if rank 0 alone has loaded them. Masters
+  /// that some ranks lack, such as of frozen weights, become the weights' values: those ranks begin with them when they train.
   void share_masters(const ProcessGroup& group) const;
 
   std::vector<NamedTensor> params, buffers;

@@ -1,5 +1,6 @@
 #include <apex_cpp/parallel/sharded/sharded_grads.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/empty.h>
@@ -8,6 +9,7 @@
 #include <apex_cpp/amp/casts.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -17,6 +19,7 @@
 #include <cmath>
 #include <cstring>
 #include <sstream>
+#include <unordered_set>
 
 #include "kernels/multi_tensor.h"
 
@@ -31,6 +34,11 @@ std::string described(const at::Tensor& param) {
   text << param.sizes() << " strides " << param.strides() << ' ' << param.scalar_type()
        << (param.requires_grad() ? "" : " frozen");
   return text.str();
+}
+
+// Whether a rank would write the new values of both to one memory, as after `a.set_data(b)`.
+bool share_values(const at::Tensor& a, const at::Tensor& b) {
+  return amp::detail::has_shared_memory(a) && at::get_overlap_status(a, b) != at::MemOverlapStatus::No;
 }
 
 // The bits of positive floats have the same order as their values.
@@ -82,6 +90,14 @@ void ShardedGrads::check_params(const std::vector<at::Tensor>& params) const {
     TORCH_CHECK_VALUE(!torch::autograd::impl::post_acc_grad_hooks(param), "Parameter ", i, ", of shape ", param.sizes(),
                       ", already has a hook on its gradient, probably of another sharded optimizer. Give each parameter to one "
                       "sharded optimizer.");
+    const auto is_tied = [&](const at::Tensor& other) { return share_values(param, other); };
+    const bool is_tied_here = std::any_of(params.begin(), params.begin() + static_cast<int64_t>(i), is_tied);
+    const auto is_tied_to = [&](const Param& each) { return is_tied(each.tensor); };
+    const bool is_tied_to_others = std::any_of(params_.begin(), params_.end(), is_tied_to);
+    TORCH_CHECK_VALUE(
+        !is_tied_here && !is_tied_to_others, "Parameter ", i, ", of shape ", param.sizes(),
+        ", shares memory with another one, and the sharded optimizer would keep the update of one alone. Register "
+        "one parameter in both modules instead of set_data, or leave one of them out.");
     mine << "parameter " << i << ": " << described(param) << '\n';
   }
   expect_same(options_.group, mine.str(), "A sharded optimizer's parameters");
@@ -112,6 +128,17 @@ std::string ShardedGrads::named(size_t index) const {
   return text.str();
 }
 
+void ShardedGrads::check_all_among(const std::vector<at::Tensor>& params) const {
+  std::unordered_set<const at::TensorImpl*> among;
+  for (const at::Tensor& param : params) among.insert(param.unsafeGetTensorImpl());
+  for (const auto i : c10::irange(params_.size())) {
+    const Param& each = params_[i];
+    TORCH_CHECK(!each.present || among.count(each.tensor.unsafeGetTensorImpl()) > 0, "The sharded optimizer's ", named(i),
+                " was taken out of its groups and still gets gradients, which the optimizer takes out of the model. Freeze it "
+                "with requires_grad_(false), or make a new optimizer without it, and drop the gradients with zero_grad().");
+  }
+}
+
 void ShardedGrads::lay_out_new_params() {
   std::vector<size_t> trained;
   for (const auto i : c10::irange(params_.size())) {
@@ -129,6 +156,11 @@ void ShardedGrads::lay_out_once_trained(const std::vector<at::Tensor>& params) {
     if (!params_[index].place) frozen.push_back(index);
   }
   lay_out_params(frozen);
+}
+
+void ShardedGrads::lay_out_unfrozen() {
+  lay_out_new_params();
+  agreed_ = false;
 }
 
 void ShardedGrads::lay_out_params(const std::vector<size_t>& indices) {

@@ -54,7 +54,8 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
 
   /// Collective. Checks that the parameters agree on all ranks, copies rank 0's values, and installs hooks. Errors, before
   /// anything is changed: TypeError for a dtype other than float16, bfloat16 and float32; ValueError for a parameter with gaps
-  /// in memory, for one of another sharded optimizer, and for one that differs between ranks in shape, layout or dtype.
+  /// in memory, for one of another sharded optimizer, for one that shares memory with another one, as `set_data` ties them, and
+  /// for one that differs between ranks in shape, layout or dtype.
   void add_params(const std::vector<at::Tensor>& params);
 
   const ProcessGroup& group() const { return options_.group; }
@@ -67,6 +68,10 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   /// Gives a place to these parameters also if they are frozen now: they have state, because they were trained once. Every rank
   /// calls it with the same parameters.
   void lay_out_once_trained(const std::vector<at::Tensor>& params);
+
+  /// Gives a place to parameters that were unfrozen since the last pass. Every rank calls it at the same point: the next pass
+  /// compares the places of all ranks again.
+  void lay_out_unfrozen();
 
   /// The place of a parameter; null for one that was frozen so far. First assigns trained parameters to buckets, if there are
   /// none yet.
@@ -83,6 +88,9 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   /// Whether any rank has a gradient of this parameter; and this rank's part of the sum.
   bool is_present(size_t index) const { return params_[index].present; }
   at::Tensor grad_part(size_t index);
+  /// Errors: RuntimeError, on every rank, naming a parameter that has a gradient on any rank and is not among `params`, those
+  /// of the groups: no rank computes its new value.
+  void check_all_among(const std::vector<at::Tensor>& params) const;
   /// The factor for the sums: 1 / scale, times the clipping factor.
   double grad_factor() const { return clip_ / scale_; }
 

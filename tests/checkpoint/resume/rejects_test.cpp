@@ -1,6 +1,7 @@
 // A file that cannot be loaded is an error with the reason, and changes no byte.
 #include <apex_cpp/amp/checkpoint/content.h>
 #include <apex_cpp/optimizers.h>
+#include <apex_cpp/parallel/larc.h>
 
 #include <functional>
 
@@ -174,6 +175,25 @@ TEST_F(Rejects, InvalidStatesOptionsAndScalers) {
       contains(refusal_after([](CheckpointContent& content) { content.generators[0].state = torch::zeros({8}, torch::kByte); }),
                "random number generator of cpu"));
   EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) { content.optimizers.clear(); }), "holds 0 optimizers"));
+}
+
+// LARC has the states of the optimizer that it wraps.
+TEST_F(Rejects, AStateOfAnotherShapeInAFileOfLarc) {
+  using torch::optim::SGD;
+  DropNet net;
+  parallel::LARC<SGD> larc(SGD(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)));
+  net->forward(input_of(0)).sum().backward();
+  larc.step();
+  amp::save_checkpoint(file_, net, larc);
+  auto content = amp::detail::content_of(amp::detail::read_safetensors(file_));
+  auto& states = content.optimizers[0].archive.children.at("state").children;
+  ASSERT_EQ(states.at("4").values.count("momentum_buffer"), 1u);
+  states.at("4").values["momentum_buffer"] = torch::zeros({2, 3});
+  amp::detail::write_safetensors(file_, amp::detail::file_of(content));
+  const auto bytes = bytes_of(*net) + bytes_of(larc);
+  EXPECT_TRUE(contains(message_of([&] { amp::load_checkpoint(file_, net, larc); }),
+                       "the state 'momentum_buffer' of the parameter 'model0/fc1.weight' has shape [2, 3], expected [5, 48]"));
+  EXPECT_EQ(bytes_of(*net) + bytes_of(larc), bytes);
 }
 
 TEST_F(Rejects, FilesThatAreNotCheckpoints) {
