@@ -121,10 +121,8 @@ class ScaledLoss {
   /// The loss times the loss scale: float32, with the loss's shape.
   const at::Tensor& tensor() const& { return scaled_; }
   at::Tensor tensor() && { return scaled_; }
-  /* implicit */ operator const at::Tensor&() & { return scaled_; }
   // By value, so that `const torch::Tensor& scaled_loss = amp::scale_loss(…)`, whose block ends at once, refers to a tensor.
-  /* implicit */ operator at::Tensor() const& { return scaled_; }
-  /* implicit */ operator at::Tensor() && { return scaled_; }
+  /* implicit */ operator at::Tensor() const { return scaled_; }
 
   /// Calls `torch::Tensor::backward` on the scaled loss. With `create_graph` and a loss scale other than 1 it warns once in a
   /// process that a penalty made from the gradients would contain the scale.

@@ -44,8 +44,10 @@ class Loading {
 
   void check() {
     check_models();
-    if (session_) session_->make_masters();  // here, where an error changes nothing
-    if (parts_.optimizers.empty()) return;
+    if (parts_.optimizers.empty()) {
+      if (session_) session_->make_masters();  // here, where an error changes nothing
+      return;
+    }
     check_optimizers();
     for (const auto& scaler : content_.scalers) {
       LossScaler(LossScale(1.0)).restore(scaler.loss_scale, scaler.unskipped);
