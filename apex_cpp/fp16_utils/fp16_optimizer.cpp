@@ -50,6 +50,15 @@ bool prints() {
   return !session || session->settings.verbosity > 0;
 }
 
+bool has_16_bit_params(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& param : group.params()) {
+      if (amp::detail::is_low_precision(param.scalar_type())) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_OptimizerOptions options)
@@ -58,7 +67,7 @@ FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_Opt
               "FP16_Optimizer was given an optimizer that amp::initialize returned, which already has masters and loss "
               "scaling. Use only one: amp::initialize alone, or FP16_Optimizer around the bare optimizer.");
   const auto* fused = dynamic_cast<const amp::StepsMasters*>(optimizer_);
-  TORCH_CHECK(!fused || !fused->changes_params_between_steps(),
+  TORCH_CHECK(!fused || !fused->changes_params_between_steps() || !has_16_bit_params(init_optimizer),
               "FP16_Optimizer was given an optimizer whose train() and eval() change what it steps: they would change the "
               "masters alone, and the model would keep its weights of training. Give it to amp::initialize(model, optimizer, "
               "\"O2\").");

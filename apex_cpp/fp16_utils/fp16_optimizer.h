@@ -67,8 +67,8 @@ class FP16_Optimizer {
   /// Errors, before anything is changed: TypeError naming group, position and dtype of a trainable parameter that is not
   /// float16, bfloat16 or float32; ValueError for a 16-bit parameter with gaps in memory, and for one that `set_data` ties to
   /// another one; RuntimeError for an optimizer that `amp::initialize` returned, which has masters and scaling already, for a
-  /// sharded one, and for FusedScheduleFreeAdamW, whose modes would change the masters alone; ValueError for a loss scale that
-  /// is not positive, for a scale_factor other than 2, and for a parameter in two groups.
+  /// sharded one, and for FusedScheduleFreeAdamW with 16-bit parameters, whose modes would change the masters alone; ValueError
+  /// for a loss scale that is not positive, for a scale_factor other than 2, and for a parameter in two groups.
   explicit FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_OptimizerOptions options = {});
   FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double static_loss_scale, bool dynamic_loss_scale = false,
                  DynamicLossArgs dynamic_loss_args = {}, bool verbose = true);

@@ -128,6 +128,46 @@ struct AlsoTrainedImpl : torch::nn::Module {
 };
 TORCH_MODULE(AlsoTrained);
 
+/// With a virtual function beside the override of the mode.
+struct FrozenNormImpl : torch::nn::Module {
+  Tensor forward(Tensor x) { return norm(x); }
+  virtual void train() { eval(); }
+  void train(bool on) override {
+    torch::nn::Module::train(on);
+    norm->eval();
+  }
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(6));
+};
+TORCH_MODULE(FrozenNorm);
+
+/// With a protected override.
+class GuardedImpl : public torch::nn::Module {
+ public:
+  Tensor forward(Tensor x) { return norm(x); }
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(6));
+
+ protected:
+  void train(bool on = true) override {
+    torch::nn::Module::train(on);
+    norm->eval();
+  }
+};
+TORCH_MODULE(Guarded);
+
+TEST_P(ModelObject, AProtectedOverrideOfTrainIsCalledAndAVirtualTrain) {
+  Guarded model;
+  auto net = amp::initialize(model, level(), quiet());
+  net->train(true);
+  EXPECT_TRUE(net->is_training());
+  EXPECT_FALSE(net->norm->is_training());
+  FrozenNorm other;
+  auto frozen = amp::initialize(other, level(), quiet());
+  frozen->train(true);
+  EXPECT_TRUE(frozen->is_training());
+  frozen->train();
+  EXPECT_FALSE(frozen->is_training());
+}
+
 TEST_P(ModelObject, FunctionsThatHideThoseOfModuleAreCalledWithTheirOwnArguments) {
   SelfTrained model;
   auto net = amp::initialize(model, level(), quiet());

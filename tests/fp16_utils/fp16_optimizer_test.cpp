@@ -92,6 +92,10 @@ TEST(Fp16Optimizer, RejectsAnOptimizerWithModesAndChangesNothing) {
   optimizers::FusedScheduleFreeAdamW schedule_free(net.parameters());
   expect_error([&] { FP16_Optimizer(schedule_free, quiet()); }, {"train() and eval()", "amp::initialize"});
   EXPECT_TRUE(schedule_free.param_groups()[0].params()[0].is_same(net.first->weight));
+  torch::nn::Linear in_float32(4, 4);  // has no masters
+  optimizers::FusedScheduleFreeAdamW followed(in_float32->parameters());
+  FP16_Optimizer optimizer(followed, quiet());
+  EXPECT_TRUE(followed.param_groups()[0].params()[0].is_same(in_float32->weight));
 }
 
 TEST(Fp16Optimizer, Fp16o01PrintsEveryParameterIfVerbose) {

@@ -155,7 +155,7 @@ class AmpedModule : public Impl, public CastsForward {
     if (amp_original_) set_training_flag(*amp_original_, amp_mode_ = training_flag(*this));
   }
   /// Has the default argument of Module::train, or is the class's own `train()`, which hides it.
-  decltype(auto) train() {
+  typename TrainResult<Impl>::type train() {
     if constexpr (kIsOwnTrain<Impl, std::tuple<>>) {
       return Impl::train();
     } else {

@@ -87,9 +87,20 @@ template <class Impl, class Result, class... Args>
 inline constexpr bool
     kHasTrain<Impl, Result, std::tuple<Args...>, std::void_t<decltype(static_cast<Result (Impl::*)(Args...)>(&Impl::train))>> =
         true;
-/// Whether `Impl::train` sets the mode, and `Impl::is_training` tells it.
+/// Whether the class has functions `train` that a program can call.
+template <class Impl, class = void>
+inline constexpr bool kHasOneTrain = false;
 template <class Impl>
-inline constexpr bool kSetsMode = kHasTrain<Impl, void, std::tuple<bool>>;
+inline constexpr bool kHasOneTrain<Impl, std::void_t<decltype(&Impl::train)>> = true;
+template <class Impl, class = void>
+inline constexpr bool kTrainTakesBool = false;
+template <class Impl>
+inline constexpr bool kTrainTakesBool<Impl, std::void_t<decltype(std::declval<Impl&>().train(true))>> = true;
+
+/// Whether `Impl::train` sets the mode, and `Impl::is_training` tells it. An override that is protected is found by the absence
+/// of functions that hide it.
+template <class Impl>
+inline constexpr bool kSetsMode = kHasTrain<Impl, void, std::tuple<bool>> || !(kHasOneTrain<Impl> || kTrainTakesBool<Impl>);
 template <class Impl, class = void>
 inline constexpr bool kTellsMode = false;
 template <class Impl>
@@ -104,5 +115,15 @@ inline constexpr bool
         !kSetsMode<Impl> || sizeof...(Args) > 1 || !(std::is_convertible_v<Args, bool> && ...) ||
         (!std::is_same_v<std::tuple<std::decay_t<Args>...>, std::tuple<bool>> &&
          kHasTrain<Impl, decltype(std::declval<Impl&>().train(std::declval<Args>()...)), std::tuple<std::decay_t<Args>...>>);
+
+/// What `train()` without arguments returns: the result of the class's own, or nothing.
+template <class Impl, bool is_own = kIsOwnTrain<Impl, std::tuple<>>>
+struct TrainResult {
+  using type = void;
+};
+template <class Impl>
+struct TrainResult<Impl, true> {
+  using type = decltype(std::declval<Impl&>().train());
+};
 
 }  // namespace apex::amp::detail
