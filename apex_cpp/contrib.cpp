@@ -6,13 +6,11 @@
 #include "kernels/multi_tensor.h"
 #include "kernels/xentropy/xentropy.h"
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -32,9 +30,8 @@ std::vector<at::Tensor> grads_of(const std::vector<at::Tensor>& parameters) {
     TORCH_CHECK_VALUE(grad.layout() == at::kStrided, "clip_grad_norm_: the gradient of a parameter of shape ",
                       parameter.sizes(), " has layout ", grad.layout(),
                       ". Make the embedding dense (sparse=false), or leave the parameter out.");
-    const bool is_writable = !grad.is_inference() || c10::InferenceMode::is_enabled();
-    TORCH_CHECK_VALUE(is_writable && at::has_internal_overlap(grad) != at::MemOverlap::Yes,
-                      "clip_grad_norm_: the gradient of a parameter of shape ", parameter.sizes(),
+    TORCH_CHECK_VALUE(amp::detail::is_writable(grad), "clip_grad_norm_: the gradient of a parameter of shape ",
+                      parameter.sizes(),
                       " repeats elements in memory or was made in inference mode, so it cannot be scaled in place. Give the "
                       "parameter a clone() of it.");
     if (grad.numel() > 0) grads.push_back(grad.detach());

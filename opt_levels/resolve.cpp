@@ -25,9 +25,6 @@ bool is_model_type(c10::ScalarType type) {
   return type == c10::ScalarType::Half || type == c10::ScalarType::BFloat16 || type == c10::ScalarType::Float;
 }
 
-// In float32, in which losses are scaled.
-bool is_usable_scale(double scale) { return std::isnormal(static_cast<float>(scale)) && scale > 0; }
-
 class Resolver {
  public:
   Resolver(const OptLevel& level, const InitializeOptions& options)
@@ -172,6 +169,8 @@ class Resolver {
 };
 
 }  // namespace
+
+bool is_usable_scale(double scale) { return std::isnormal(static_cast<float>(scale)) && scale > 0; }
 
 Settings resolve(const OptLevel& level, const InitializeOptions& options) { return Resolver(level, options).settings(); }
 

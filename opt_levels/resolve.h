@@ -46,4 +46,7 @@ struct Settings {
 /// or bound that is not positive and finite, and a lower bound above the upper bound.
 Settings resolve(const OptLevel& level, const InitializeOptions& options = {});
 
+/// Whether losses can be scaled by it: positive and finite in float32, in which they are, from 1.2e-38 to 3.4e38.
+bool is_usable_scale(double scale);
+
 }  // namespace apex::opt_levels

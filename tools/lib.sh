@@ -300,6 +300,8 @@ build() {
   exec 7>&-
 }
 
+has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
+
 # What a build of the programs needs of CUDA: APEX_CPP_CUDA, where the caller sets it; what the tree was made with; CUDA where
 # there is a GPU. Its code needs a compiler of its own, and runs nowhere else.
 cuda_for_programs() {
@@ -307,7 +309,7 @@ cuda_for_programs() {
   made_with=$(sed -n 's/^APEX_CPP_CUDA:[A-Z]*=//p' build/release/CMakeCache.txt 2>/dev/null || true)
   if [ -n "${APEX_CPP_CUDA:-$made_with}" ]; then
     echo "-DAPEX_CPP_CUDA=${APEX_CPP_CUDA:-$made_with}"
-  elif ! nvidia-smi -L >/dev/null 2>&1; then
+  elif ! has_gpu; then
     echo -DAPEX_CPP_CUDA=OFF
   fi
 }

@@ -51,12 +51,9 @@ bool prints() {
 }
 
 bool has_16_bit_params(const torch::optim::Optimizer& optimizer) {
-  for (const auto& group : optimizer.param_groups()) {
-    for (const at::Tensor& param : group.params()) {
-      if (amp::detail::is_low_precision(param.scalar_type())) return true;
-    }
-  }
-  return false;
+  const auto params = amp::detail::params_of(optimizer.param_groups());
+  return std::any_of(params.begin(), params.end(),
+                     [](const at::Tensor& param) { return amp::detail::is_low_precision(param.scalar_type()); });
 }
 
 }  // namespace
@@ -111,10 +108,9 @@ void FP16_Optimizer::check_gradients() const {
       if (!grad.defined()) continue;
       TORCH_CHECK(!grad.is_sparse(), "FP16_Optimizer: the gradient of a parameter of shape ", param.sizes(),
                   " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own.");
-      TORCH_CHECK(grad.sizes() == param.sizes() && grad.device() == param.device() && grad.is_floating_point(),
-                  "FP16_Optimizer: a parameter of shape ", param.sizes(), " on ", param.device(), " has a gradient of shape ",
-                  grad.sizes(), " and dtype ", grad.scalar_type(), " on ", grad.device(),
-                  ". Drop it with zero_grad(true), and run backward again.");
+      TORCH_CHECK(amp::detail::fits(grad, param) && grad.is_floating_point(), "FP16_Optimizer: a parameter of shape ",
+                  param.sizes(), " on ", param.device(), " has a gradient of shape ", grad.sizes(), " and dtype ",
+                  grad.scalar_type(), " on ", grad.device(), ". Drop it with zero_grad(true), and run backward again.");
       TORCH_CHECK(!amp::detail::has_unreduced_grad(param), "FP16_Optimizer: the gradient of a parameter of shape ",
                   param.sizes(),
                   " is not summed over the ranks: all backward passes since the last reduction were within no_sync(), or after "

@@ -46,9 +46,8 @@ void SteppedParam::check() const {
               "torch::optim.");
   TORCH_CHECK(is_amp_float(grad.scalar_type()), name(), " has a gradient of dtype ", grad.scalar_type(),
               ". The fused optimizers take float16, bfloat16 and float32: convert it to the parameter's.");
-  TORCH_CHECK(grad.sizes() == param.sizes() && grad.device() == param.device(), name(), " is on ", param.device(),
-              ", and has a gradient of shape ", grad.sizes(), " on ", grad.device(),
-              ". Drop the gradient with zero_grad(true), and run backward again.");
+  TORCH_CHECK(amp::detail::fits(grad, param), name(), " is on ", param.device(), ", and has a gradient of shape ", grad.sizes(),
+              " on ", grad.device(), ". Drop the gradient with zero_grad(true), and run backward again.");
   for (const at::Tensor* written : {&param, &copy}) {
     TORCH_CHECK(!written->defined() || written->is_non_overlapping_and_dense(), name(), " has strides ", written->strides(),
                 ", which leave gaps or repeat elements. Make it contiguous: param.set_data(param.detach().contiguous()).");

@@ -24,9 +24,9 @@ void check_gradients(const std::vector<at::Tensor>& params, bool unscales) {
                 params[i].sizes(),
                 ", is sparse; LARC takes dense gradients. Make the embedding dense (sparse=false), or give it to an optimizer "
                 "of its own.");
-    TORCH_CHECK(grad.sizes() == params[i].sizes() && grad.device() == params[i].device(), "LARC: parameter ", i,
-                " of its group, of shape ", params[i].sizes(), " on ", params[i].device(), ", has a gradient of shape ",
-                grad.sizes(), " on ", grad.device(), ". Drop it with zero_grad(true), and run backward again.");
+    TORCH_CHECK(amp::detail::fits(grad, params[i]), "LARC: parameter ", i, " of its group, of shape ", params[i].sizes(),
+                " on ", params[i].device(), ", has a gradient of shape ", grad.sizes(), " on ", grad.device(),
+                ". Drop it with zero_grad(true), and run backward again.");
     TORCH_CHECK(params[i].is_non_overlapping_and_dense(), "LARC: parameter ", i, " of its group, of shape ", params[i].sizes(),
                 ", has strides ", params[i].strides(),
                 ", which leave gaps or repeat elements. Make it contiguous: param.set_data(param.detach().contiguous()).");

@@ -57,6 +57,16 @@ amp::InitializeOptions with_scale(const std::string& level, double scale) {
   return options;
 }
 
+/// Loads a file of FP32 weights which all have this value.
+template <class Model>
+void load_weights_of(Model& model, const Tensor& value) {
+  apex::test::Mlp pretrained;
+  for (auto& param : pretrained->parameters()) param.data().fill_(value);
+  std::stringstream file;
+  torch::save(pretrained, file);
+  torch::load(model, file);
+}
+
 // Rank 0 sends its master weights, too: they hold more than the 16-bit weights.
 TEST_F(DdpAmp, MastersOfWeightsThatRank0AloneLoadedAreTheSameOnAllRanks) {
   for (const char* level : {"O2", "O5", "O6"}) {
@@ -65,13 +75,7 @@ TEST_F(DdpAmp, MastersOfWeightsThatRank0AloneLoadedAreTheSameOnAllRanks) {
     optimizers::FusedAdam adam(net->parameters(), 0.01);
     auto [model, opt] = amp::initialize(net, adam, level, quiet());
     const torch::Tensor precise = torch::full({}, 1.0f / 3);
-    if (rank() == 0) {
-      apex::test::Mlp pretrained;
-      for (auto& param : pretrained->parameters()) param.data().fill_(precise);
-      std::stringstream file;
-      torch::save(pretrained, file);
-      torch::load(model, file);
-    }
+    if (rank() == 0) load_weights_of(model, precise);
     model->fc1->weight.requires_grad_(false);
     auto ddp = DistributedDataParallel(model);
     model->fc1->weight.requires_grad_(true);
@@ -92,13 +96,7 @@ TEST_F(DdpAmp, RemaindersOfWeightsThatRank0AloneLoadedAreTheSameOnAllRanks) {
   { amp::scale_loss(model->forward(torch::ones({2, 6})).sum(), opt).backward(); }
   opt.step();
   const torch::Tensor precise = torch::full({}, 1.0f / 3);
-  if (rank() == 0) {
-    apex::test::Mlp pretrained;
-    for (auto& param : pretrained->parameters()) param.data().fill_(precise);
-    std::stringstream file;
-    torch::save(pretrained, file);
-    torch::load(model, file);
-  }
+  if (rank() == 0) load_weights_of(model, precise);
   auto ddp = DistributedDataParallel(model);
   for (const Tensor& param : net->parameters())
     EXPECT_TRUE((opt.kept_master_of(param) == precise).all().item<bool>()) << "rank " << rank();
@@ -107,13 +105,10 @@ TEST_F(DdpAmp, RemaindersOfWeightsThatRank0AloneLoadedAreTheSameOnAllRanks) {
 // As where training goes on from a checkpoint whose frozen layers were trained before.
 TEST_F(DdpAmp, MastersOfFrozenWeightsThatAllRanksHaveKeepTheirBits) {
   for (const char* level : {"O2", "O5", "O6"}) {
-    apex::test::Mlp net, pretrained;
+    apex::test::Mlp net;
     optimizers::FusedAdam adam(net->parameters(), 0.01);
     auto [model, opt] = amp::initialize(net, adam, level, quiet());
-    for (auto& param : pretrained->parameters()) param.data().fill_(1.0f / 3);
-    std::stringstream file;
-    torch::save(pretrained, file);
-    torch::load(model, file);
+    load_weights_of(model, torch::full({}, 1.0f / 3));
     model->fc1->weight.requires_grad_(false);
     auto ddp = DistributedDataParallel(model);
     EXPECT_TRUE((amp::master_params(opt)[0] == 1.0f / 3).all().item<bool>()) << level << ", rank " << rank();

@@ -61,9 +61,8 @@ std::string listing_of(const CellFolder& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder.path)) {
     if (!entry.is_regular_file() || entry.path() == folder.listing()) continue;
     const auto name = fs::relative(entry.path(), folder.path).string();
-    const auto content = content_of(entry.path().string());
-    const auto* bytes = reinterpret_cast<const Bytef*>(content.data());
-    rows[name] = apex::csv_row(name, content.size(), crc32_z(0, bytes, content.size()));
+    const auto sum = sum_of_file(entry.path().string());
+    rows[name] = apex::csv_row(name, sum.bytes, sum.crc32);
   }
   std::string text = kListingHeader;
   for (const auto& [name, row] : rows) text += row;
@@ -75,6 +74,19 @@ std::string listing_of(const CellFolder& folder) {
 std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+FileSum sum_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> block(size_t{1} << 20);
+  FileSum sum;
+  while (file) {
+    file.read(block.data(), static_cast<std::streamsize>(block.size()));
+    const auto count = static_cast<size_t>(file.gcount());
+    sum.crc32 = crc32_z(sum.crc32, reinterpret_cast<const Bytef*>(block.data()), count);
+    sum.bytes += count;
+  }
+  return sum;
 }
 
 std::vector<Cell> cells_of(const Grid& grid) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,13 @@ struct Cell {
 
 /// Empty where there is no such file.
 std::string content_of(const std::string& path);
+
+struct FileSum {
+  size_t bytes = 0;
+  unsigned long crc32 = 0;
+};
+/// Of a file that may be larger than memory; zeros where there is no such file.
+FileSum sum_of_file(const std::string& path);
 
 /// What a cell is made by, as its cell.yaml: a cell that was made by another text is made anew.
 std::string description_of(const Cell& cell);

@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include <apex_cpp/amp/comparison/measurement.h>
-#include <zlib.h>
 
 #include "common/user_error.h"
 #include "shell.h"
@@ -46,21 +45,6 @@ std::vector<std::string> column_of(const std::string& path, const std::string& n
   return values;
 }
 
-// The size and the checksum of a file, which may be too large for memory.
-std::string size_and_checksum(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<char> block(size_t{1} << 20);
-  size_t bytes = 0;
-  uLong checksum = 0;
-  while (file) {
-    file.read(block.data(), static_cast<std::streamsize>(block.size()));
-    const auto count = static_cast<size_t>(file.gcount());
-    checksum = crc32_z(checksum, reinterpret_cast<const Bytef*>(block.data()), count);
-    bytes += count;
-  }
-  return std::to_string(bytes) + " bytes, crc32 " + std::to_string(checksum);
-}
-
 std::string in_folder_of(const OwnProgram& program, const std::string& command) {
   return "sh -c " + quoted("cd " + quoted(program.directory) + " && " + command);
 }
@@ -93,7 +77,8 @@ std::string files_of(const OwnProgram& program) {
     const bool is_output = !before.empty() && before.back() == '>';
     std::error_code error;
     if (is_output || !std::filesystem::is_regular_file(path, error)) continue;
-    text += "# " + word + ": " + size_and_checksum(path.string()) + "\n";
+    const auto sum = sum_of_file(path.string());
+    text += "# " + word + ": " + std::to_string(sum.bytes) + " bytes, crc32 " + std::to_string(sum.crc32) + "\n";
   }
   return text;
 }

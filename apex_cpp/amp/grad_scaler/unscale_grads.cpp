@@ -1,9 +1,7 @@
 #include <apex_cpp/amp/grad_scaler/unscale_grads.h>
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
@@ -75,9 +73,7 @@ at::Tensor values_of(const at::Tensor& grad) { return grad.is_sparse() ? grad._v
 void check_writable(const torch::optim::Optimizer& optimizer) {
   for_each_place(optimizer, [](const at::Tensor& param, size_t i, size_t group_index) {
     const at::Tensor values = values_of(param.grad());
-    const bool is_writable = !values.is_inference() || c10::InferenceMode::is_enabled();
-    const bool repeats = values.layout() == at::kStrided && at::has_internal_overlap(values) == at::MemOverlap::Yes;
-    TORCH_CHECK_VALUE(is_writable && !repeats, "GradScaler: the gradient of parameter ", i, " of group ", group_index,
+    TORCH_CHECK_VALUE(is_writable(values), "GradScaler: the gradient of parameter ", i, " of group ", group_index,
                       ", of shape ", param.sizes(),
                       ", repeats elements in memory or was made in inference mode, so it cannot be unscaled in place. Give the "
                       "parameter a clone() of it.");

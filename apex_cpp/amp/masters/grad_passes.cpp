@@ -38,7 +38,6 @@ void GradPasses::enter(bool use_fused_path, const LossScaler& scaler) {
   state_ = has_delayed() ? State::in_later_pass : State::in_pass;  // SL-09: a later pass adds to delayed gradients
   release_recorded_values();
   delayed_.expect_scale(scaler.loss_scale());
-  scale_ = scaler.loss_scale();
   for (TrainedParam* each : table_.native()) each->added_grad = {};
   current_path().enter();
 }
@@ -121,7 +120,7 @@ MasterTable::Params GradPasses::params_with_indirect_grads() const {
 }
 
 const TrainedParam* GradPasses::added_with_scaled_grad() const {
-  if (state_ != State::collected || path_ != &materialized_ || scale_ == 1.0) return nullptr;
+  if (state_ != State::collected || path_ != &materialized_ || delayed_.expected_scale() == 1.0) return nullptr;
   const auto native = table_.native();
   const auto found = std::find_if(native.begin(), native.end(), [](const TrainedParam* each) {
     const at::Tensor& grad = each->param.grad();

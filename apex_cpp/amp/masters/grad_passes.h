@@ -97,7 +97,6 @@ class GradPasses {
   ShardedUnscale sharded_;
   DelayedUnscale delayed_;
   UnscalePath* path_ = &materialized_;  // of all passes since the last step
-  double scale_ = 1.0;                  // of the last pass
 };
 
 /// Gradients that one optimizer's parameters got in a scale_loss block that does not list this optimizer. They keep the block's

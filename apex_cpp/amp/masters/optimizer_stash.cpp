@@ -302,9 +302,8 @@ void OptimizerStash::check_grads() const {
     TORCH_CHECK(!grad.defined() || !grad.is_sparse(), "The gradient of ", session_->name_of(each->param),
                 " is sparse; amp unscales dense gradients. Make the embedding dense (sparse=false), or give it to an "
                 "optimizer that amp does not handle.");
-    const bool fits = !grad.defined() || (grad.sizes() == each->param.sizes() && grad.device() == each->param.device() &&
-                                          grad.is_floating_point() == each->param.is_floating_point());
-    TORCH_CHECK(fits, "The parameter ", session_->name_of(each->param), " of shape ", each->param.sizes(), " on ",
+    TORCH_CHECK(!grad.defined() || (fits(grad, each->param) && grad.is_floating_point() == each->param.is_floating_point()),
+                "The parameter ", session_->name_of(each->param), " of shape ", each->param.sizes(), " on ",
                 each->param.device(), " has a gradient of shape ", grad.sizes(), " and dtype ", grad.scalar_type(), " on ",
                 grad.device(), ". Drop it with zero_grad(true), and run backward again.");
   }

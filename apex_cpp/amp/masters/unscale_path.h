@@ -133,6 +133,7 @@ class DelayedUnscale final : public UnscalePath {
 
   /// Sets the scale of the next pass. Call before `enter`.
   void expect_scale(double scale) { next_scale_ = scale; }
+  double expected_scale() const { return next_scale_; }
   void enter() override;
   /// Adds the delayed gradients to the pass's gradients, which have the scale `scale`.
   void join(double scale);
@@ -146,7 +147,7 @@ class DelayedUnscale final : public UnscalePath {
 
  private:
   double scale_ = 1.0;       // of the delayed gradients
-  double next_scale_ = 1.0;  // of the next pass
+  double next_scale_ = 1.0;  // of the pass that runs, or of the last one
 };
 
 }  // namespace apex::amp::detail

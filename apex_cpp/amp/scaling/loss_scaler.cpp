@@ -5,13 +5,13 @@
 #include <apex_cpp/files/csv.h>
 #include "kernels/capture.h"
 #include "kernels/multi_tensor.h"
+#include "opt_levels/resolve.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <ostream>
 #include <sstream>
@@ -76,7 +76,7 @@ void LossScaler::set_skip_warning(int64_t skips) {
 }
 
 void LossScaler::restore(double loss_scale, int64_t unskipped) {
-  TORCH_CHECK_VALUE(std::isnormal(static_cast<float>(loss_scale)) && loss_scale > 0,
+  TORCH_CHECK_VALUE(opt_levels::is_usable_scale(loss_scale),
                     "LossScaler: a loss scale must be positive and finite in float32, from 1.2e-38 to 3.4e38, got ",
                     loss_scale);
   TORCH_CHECK_VALUE(unskipped >= 0, "LossScaler: the count of clean updates must not be negative, got ", unskipped);

@@ -4,11 +4,13 @@
 #include "kernels/multi_tensor.h"
 #include "kernels/plan/reuse.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/any.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <functional>
@@ -16,6 +18,15 @@
 #include <utility>
 
 namespace apex::amp::detail {
+
+bool fits(const at::Tensor& grad, const at::Tensor& param) {
+  return grad.sizes() == param.sizes() && grad.device() == param.device();
+}
+
+bool is_writable(const at::Tensor& tensor) {
+  return (!tensor.is_inference() || c10::InferenceMode::is_enabled()) &&
+         (tensor.layout() != at::kStrided || at::has_internal_overlap(tensor) != at::MemOverlap::Yes);
+}
 
 at::Tensor dense(const at::Tensor& grad) {
   if (grad.is_neg()) return grad.resolve_neg();

@@ -11,6 +11,13 @@
 // Gradients: prepared for the multi-tensor kernels, cleared, and reduced over processes.
 namespace apex::amp::detail {
 
+/// Whether a gradient has the shape of its parameter and lies on the same device.
+bool fits(const at::Tensor& grad, const at::Tensor& param);
+
+/// Whether a tensor can be written in place: no element of a strided one repeats in memory, and one that was made in inference
+/// mode is written in it.
+bool is_writable(const at::Tensor& tensor);
+
 /// `grad` itself if it is non-overlapping, dense and no negated view, as the kernels require; else a copy that is.
 at::Tensor dense(const at::Tensor& grad);
 
