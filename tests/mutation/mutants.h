@@ -12,14 +12,24 @@
 namespace apex_mutants {
 
 inline constexpr int kLimit = 1 << 14;
-inline int chosen = -1;                   // not yet read from the environment
-inline unsigned char* reached = nullptr;  // kLimit bytes of a file that all processes of a test share
+inline constexpr int kRanks = 4;
+inline int chosen = -1;                    // not yet read from the environment
+inline unsigned char* reached = nullptr;   // kLimit bytes of a file that all processes of a test share: those of this rank
+inline unsigned char* by_ranks = nullptr;  // the bytes of all ranks
+
+[[maybe_unused]] static int rank() {
+  const char* number = std::getenv("RANK");
+  return number ? std::atoi(number) % kRanks : 0;
+}
 
 [[maybe_unused]] static void read_environment() {
   if (const char* path = std::getenv("APEX_MUTANTS_REACHED")) {
     const int file = ::open(path, O_RDWR);
-    void* memory = file < 0 ? MAP_FAILED : ::mmap(nullptr, kLimit, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (memory != MAP_FAILED) __atomic_store_n(&reached, static_cast<unsigned char*>(memory), __ATOMIC_RELAXED);
+    void* memory = file < 0 ? MAP_FAILED : ::mmap(nullptr, kRanks * kLimit, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory != MAP_FAILED) {
+      __atomic_store_n(&by_ranks, static_cast<unsigned char*>(memory), __ATOMIC_RELAXED);
+      __atomic_store_n(&reached, static_cast<unsigned char*>(memory) + rank() * kLimit, __ATOMIC_RELAXED);
+    }
     if (file >= 0) ::close(file);
   }
   const char* number = std::getenv("APEX_MUTANT");

@@ -3,14 +3,16 @@
 
 usage: mutation.py FOLDER TORCH_PREFIX [--count N] [--seed N] [--minutes N] [--fresh] [--todays]
 
-All mutants are compiled into one build in FOLDER, each behind a switch (mutants.h). A first run of every test notes which mutants it
-reaches; a mutant then runs the tests that reach it, those of its own folder and short ones first, until one fails. First each mutant runs
-up to a minute of tests; then those that are still alive, and that explained.csv does not explain, run the others. What is done is kept in
-FOLDER: the command goes on where it was stopped, with today's tests while the library is the same: mutants that survived are tried again
-where their tests have changed. Exits with 1 if a mutant survives that explained.csv does not explain."""
+All mutants are compiled into one build in FOLDER, each behind a switch (mutants.h). A first run of every test notes which mutants each
+GoogleTest case reaches (listener.cpp), or the test as a whole where it has no such cases; a mutant then runs the cases that reach it, those of
+its own folder and short ones first, until one fails. First each mutant runs up to a minute of tests; then those that are still alive, and
+that explained.csv does not explain, run the others. What is done is kept in FOLDER: the command goes on where it was stopped, with today's
+tests while the library is the same: mutants that survived are tried again where their tests have changed. Exits with 1 if a mutant survives
+that explained.csv does not explain."""
 import argparse
 import concurrent.futures
 import csv
+import dataclasses
 import json
 import os
 import pathlib
@@ -25,6 +27,10 @@ from source_tree import ROOT, SourceTree, in_one_line
 
 JOBS = 2
 NEAREST = 60  # seconds of tests that every mutant runs before any runs more
+QUICK = 5  # seconds: a program's cases that take no longer run before its others
+START = 0.5  # seconds that a program takes to start
+LONGEST = 100000  # characters of a filter: Linux takes 131071 in one argument
+RANKS = 4  # kRanks of mutants.h
 # Tests of text, of packages and of tools, and of device code: no mutant is in what they test.
 OTHER_LABELS = {"package", "documents", "layering", "tools", "port_check", "must_not_compile", "mutation", "cuda", "cuda_host"}
 # Tests whose exit code does not say whether they pass, or that use what another test makes.
@@ -48,15 +54,15 @@ class Test:
         self.is_other = bool(self.labels & OTHER_LABELS or properties.keys() & OTHER_PROPERTIES or self.name.endswith(".asan"))
         self.alone = threading.Lock()  # two runs of one test may write the same files
 
-    def run(self, limit, **variables):
-        """Seconds, and whether it passed in `limit` seconds."""
+    def run(self, limit, cases="", **variables):
+        """Seconds, and whether it passed in `limit` seconds. `cases`: a filter of GoogleTest, or all."""
         with self.alone:
-            return self._run(limit, variables)
+            return self._run(limit, self.command + [f"--gtest_filter={cases}"] * bool(cases), variables)
 
-    def _run(self, limit, variables):
+    def _run(self, limit, command, variables):
         environment = {**os.environ, **self.environment, "GTEST_FAIL_FAST": "1", "GTEST_BRIEF": "1", **variables}
         begin = time.monotonic()
-        running = subprocess.Popen(self.command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        running = subprocess.Popen(command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True)
         try:
             passed = running.wait(limit) == 0
@@ -86,52 +92,87 @@ def tests_of(tree):
     return {test.name: test for test in tests if not test.is_other}
 
 
+@dataclasses.dataclass
+class Reached:
+    """What a test that passes without a mutant reaches."""
+    built: float  # when its program was
+    seconds: float
+    cases: dict  # {filter: [seconds, numbers of mutants]}; the filter "": the whole test
+
+    def pieces(self, number):
+        """[(seconds, filter)]: the cases that reach a mutant, quick ones first."""
+        found = sorted((seconds, cases) for cases, (seconds, numbers) in self.cases.items() if number in numbers)
+        if not found:
+            return []
+        if any(not cases for _, cases in found) or sum(len(cases) + 1 for _, cases in found) > LONGEST:
+            return [(self.seconds, "")]
+        pieces = [[0, []], [0, []]]
+        for seconds, cases in found:
+            piece = pieces[bool(pieces[0][1]) and pieces[0][0] + seconds > QUICK]
+            piece[0] += seconds
+            piece[1].append(cases)
+        return [(seconds + START, ":".join(cases)) for seconds, cases in pieces if cases]
+
+
+def record_test(test, folder, built):
+    """What one test reaches, or None if it fails."""
+    with tempfile.NamedTemporaryFile(dir=folder) as bits, tempfile.NamedTemporaryFile("r", dir=folder) as lines:
+        bits.write(bytes(RANKS * rules.LIMIT))
+        bits.flush()
+        seconds, passed = test.run(900, APEX_MUTANTS_REACHED=bits.name, APEX_MUTANTS_CASES=lines.name)
+        if not passed:
+            return None
+        cases = {}
+        for line in lines.read().splitlines():
+            name, of_case, *numbers = line.split()
+            case = cases.setdefault("" if name == "*" else name, [0, []])
+            case[0] = max(case[0], float(of_case))
+            case[1] = sorted({*case[1], *map(int, numbers)})
+        left = {at % rules.LIMIT for at, hit in enumerate(pathlib.Path(bits.name).read_bytes()) if hit}
+        whole = cases.setdefault("", [seconds, []])
+        whole[1] = sorted(left.union(whole[1]))
+        return Reached(built, seconds, {name: case for name, case in cases.items() if case[1]})
+
+
 def record(folder, tests):
-    """{test: [seconds, the mutants that it reaches, when its program was built]} of the tests that pass without a mutant. Runs those that are
-    new, or built again since they were recorded."""
+    """{test: Reached} of the tests that pass without a mutant. Runs those that are new, or built again since they were recorded."""
     path = folder / "reached.json"
-    reached = json.loads(path.read_text()) if path.exists() else {}
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    reached = {name: one and Reached(**one) for name, one in kept.items()}
     built = {name: max([0, *(os.path.getmtime(part) for part in test.command if os.path.isabs(part) and os.path.isfile(part))])
              for name, test in tests.items()}
-
-    def one_test(name):
-        with tempfile.NamedTemporaryFile(dir=folder) as bits:
-            bits.write(bytes(rules.LIMIT))
-            bits.flush()
-            seconds, passed = tests[name].run(900, APEX_MUTANTS_REACHED=bits.name)
-            return seconds, passed, [number for number, hit in enumerate(pathlib.Path(bits.name).read_bytes()) if hit]
-
-    waiting = [name for name in tests if name not in reached or (reached[name] and reached[name][2] != built[name])]
+    waiting = [name for name in tests if name not in reached or (reached[name] and reached[name].built != built[name])]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-        for name, (seconds, passed, numbers) in zip(waiting, pool.map(one_test, waiting)):
-            say(f"{name}: {seconds:.1f} s" if passed else f"{name} FAILS WITHOUT A MUTANT and is left out")
-            reached[name] = [seconds, numbers, built[name]] if passed else None
-            path.write_text(json.dumps(reached))
-    return {name: what for name, what in reached.items() if what and name in tests}
+        for name, one in zip(waiting, pool.map(lambda name: record_test(tests[name], folder, built[name]), waiting)):
+            say(f"{name}: {one.seconds:.1f} s" if one else f"{name} FAILS WITHOUT A MUTANT and is left out")
+            reached[name] = one
+            path.write_text(json.dumps({name: one and dataclasses.asdict(one) for name, one in reached.items()}))
+    return {name: one for name, one in reached.items() if one and name in tests}
 
 
 def in_order(chosen, tests, reached):
-    """The tests that reach the mutant: those of its folder first, then by time. For a missing lock, the one test that can notice it."""
+    """[(test, filter, seconds)] that reach the mutant: those of its folder first, then by time. For a missing lock, the one test that can
+    notice it."""
     parts = set(pathlib.Path(chosen.file).with_suffix("").parts)
-    names = [name for name, (_, numbers, _) in reached.items()
-             if chosen.number in numbers and (name == THREAD_SANITIZER) == (chosen.rule == "lock")]
-    return sorted(names, key=lambda name: reached[name][0] / (4 if tests[name].labels & parts else 1))
+    pieces = [(name, cases, seconds) for name, one in reached.items() if (name == THREAD_SANITIZER) == (chosen.rule == "lock")
+              for seconds, cases in one.pieces(chosen.number)]
+    return sorted(pieces, key=lambda piece: piece[2] / (4 if tests[piece[0]].labels & parts else 1))
 
 
 def in_turns(chosen, tests, reached):
     """The tests of a mutant in two parts: the first NEAREST seconds of them, and the others."""
-    names, seconds = in_order(chosen, tests, reached), 0
-    for count, name in enumerate(names):
-        seconds += reached[name][0]
+    pieces, seconds = in_order(chosen, tests, reached), 0
+    for count, piece in enumerate(pieces):
+        seconds += piece[2]
         if count and seconds > NEAREST:
-            return names[:count], names[count:]
-    return names, []
+            return pieces[:count], pieces[count:]
+    return pieces, []
 
 
-def outcome(chosen, names, without_killer, tests, reached):
+def outcome(chosen, pieces, without_killer, tests):
     begin = time.monotonic()
-    for name in names:
-        _, passed = tests[name].run(5 * reached[name][0] + 20, APEX_MUTANT=str(chosen.number))
+    for name, cases, seconds in pieces:
+        _, passed = tests[name].run(5 * seconds + 20, cases, APEX_MUTANT=str(chosen.number))
         if not passed:
             return "killed", name, time.monotonic() - begin
     return without_killer, "", time.monotonic() - begin
@@ -162,7 +203,7 @@ def run_turn(turn, path, chosen, tests, reached, deadline):
         result = results.get(one.number)
         if not result or result["outcome"] == "alive" and turn == 1:
             return False
-        return result["outcome"] == "killed" or all(reached[name][2] < float(result["finished"]) for name in in_order(one, tests, reached))
+        return result["outcome"] == "killed" or all(reached[name].built < float(result["finished"]) for name, _, _ in in_order(one, tests, reached))
 
     waiting = [one for one in chosen if not is_known(one) and not (turn == 1 and explanation(explained, one))]
     done = len(chosen) - len(waiting)
@@ -174,7 +215,7 @@ def run_turn(turn, path, chosen, tests, reached, deadline):
         def one_mutant(one):
             parts = in_turns(one, tests, reached)
             without_killer = "alive" if turn == 0 and parts[1] else "survived" if parts[0] else "not reached"
-            return None if time.monotonic() > deadline else outcome(one, parts[turn], without_killer, tests, reached)
+            return None if time.monotonic() > deadline else outcome(one, parts[turn], without_killer, tests)
 
         running = {pool.submit(one_mutant, one): one for one in waiting}
         for count, future in enumerate(concurrent.futures.as_completed(running), done + 1):

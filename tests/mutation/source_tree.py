@@ -135,7 +135,7 @@ class SourceTree:
     def configure(self, prefix):
         for preset, build in (("release", self.build), ("tsan", self.sanitized)):
             subprocess.run(["cmake", "--preset", preset, "-S", str(self.source), "-B", str(build), f"-DCMAKE_PREFIX_PATH={prefix}",
-                            "-DAPEX_CPP_CUDA=OFF", "-DAPEX_CPP_WERROR=OFF"], check=True, stdout=subprocess.DEVNULL, cwd=self.source)
+                            "-DAPEX_CPP_CUDA=OFF", "-DAPEX_CPP_WERROR=OFF", "-DAPEX_CPP_MUTATION=ON"], check=True, stdout=subprocess.DEVNULL, cwd=self.source)
 
     def compile(self, targets, say):
         """Builds the targets. Takes out the mutants that do not compile, and returns the others."""

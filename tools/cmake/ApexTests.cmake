@@ -1,7 +1,7 @@
 # apex_add_test(name sources... [PCH | OPTIMIZED] [WHOLE] [COST seconds] [LIBRARIES libs...]): one GoogleTest binary. Each test is a ctest entry,
 # module.Suite.Name, labelled with the module (the folder in tests/).
 # WHOLE: one ctest entry for all tests, if starting a process per test would take longer than the tests.
-# OPTIMIZED: compile the tests of a release build with -O1, if they compute much themselves.
+# OPTIMIZED: compile the tests with -O1, if they compute much themselves.
 # PCH: use the precompiled header with torch/torch.h and gtest/gtest.h that all tests share. It costs 34 s once and saves 9 s per file.
 # COST: start these tests before shorter ones in a first run, for which ctest knows no times.
 include(GoogleTest)
@@ -12,7 +12,7 @@ function(apex_add_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
   apex_test_flags(${name})
   if(ARG_OPTIMIZED)
-    target_compile_options(${name} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
+    target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O1>")
   elseif(ARG_PCH)
     apex_share_test_pch(${name})
   endif()
@@ -43,12 +43,17 @@ function(apex_add_avx2_test entry binary)
     ENVIRONMENT "OMP_NUM_THREADS=${APEX_CPP_TEST_THREADS};OMP_WAIT_POLICY=PASSIVE;ONEDNN_MAX_CPU_ISA=AVX2;ATEN_CPU_CAPABILITY=avx2")
 endfunction()
 
-# Compiling takes most of a test's time, so release builds do not optimize tests.
+# Compiling takes most of a test's time, so no build optimizes tests.
 function(apex_test_flags target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O0>")
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-O0>")
   apex_own_code(${target})
   apex_join_files(${target})
+  get_target_property(type ${target} TYPE)
+  if(APEX_CPP_MUTATION AND type STREQUAL "EXECUTABLE")  # set by tests/mutation
+    target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests/mutation/listener.cpp")
+    target_link_libraries(${target} PRIVATE GTest::gtest)
+  endif()
 endfunction()
 
 # Compiles the target with the precompiled header that all tests share.
