@@ -172,8 +172,13 @@ AveragedParameters::AveragedParameters(ExponentialMovingAverage& average) : aver
   const amp::disable_casts casts_off;
   params_ = average.averaged_weights().in_model;
   for (const auto& param : params_) weights_.push_back(param.detach().clone());
+  try {
+    at::_foreach_copy_(params_, average.averages_);
+  } catch (...) {  // no destructor runs, and the first parameters may have averages
+    at::_foreach_copy_(params_, weights_);
+    throw;
+  }
   average.applied_ = true;
-  at::_foreach_copy_(params_, average.averages_);
 }
 
 void AveragedParameters::restore() {

@@ -99,6 +99,7 @@ at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!is_enabled()) return outputs;
   TORCH_CHECK_VALUE(outputs.defined(),
                     "GradScaler::scale: outputs must be a Tensor or a container of Tensors, got an undefined one.");
+  leave_failed_iteration();
   if (!scale_.defined()) {
     const auto on_device = at::TensorOptions().device(outputs.device());
     scale_ = at::full({}, options_.init_scale(), on_device.dtype(at::kFloat));
@@ -146,9 +147,27 @@ std::optional<at::Tensor> GradScaler::step(torch::optim::Optimizer& optimizer, t
   bool skip = false;
   for (const auto& found_inf : state.found_infs) skip |= found_inf.item<float>() != 0;
   std::optional<at::Tensor> result;
-  if (!skip) result = optimizer.step();
+  if (!skip) result = call_step(optimizer, state);
   state.stage = Stage::stepped;
   return result;
+}
+
+at::Tensor GradScaler::call_step(torch::optim::Optimizer& optimizer, OptimizerState& state) {
+  try {
+    auto loss = optimizer.step();
+    state.failed = false;
+    return loss;
+  } catch (...) {
+    state.failed = true;
+    throw;
+  }
+}
+
+// The gradients of the next backward pass are scaled, whatever this iteration unscaled. All states go: optimizers that did
+// step would otherwise refuse each further step, and an earlier `unscale_` would leave further gradients scaled.
+void GradScaler::leave_failed_iteration() {
+  const auto& states = optimizer_states_;
+  if (std::any_of(states.begin(), states.end(), [](const auto& item) { return item.second.failed; })) optimizer_states_.clear();
 }
 
 at::Tensor GradScaler::step_with_amp_scaling(torch::optim::Optimizer& optimizer, StepSupportsAmpScaling& scaling,
@@ -159,7 +178,7 @@ at::Tensor GradScaler::step_with_amp_scaling(torch::optim::Optimizer& optimizer,
     scaling.grad_scale = scaling.grad_scale.defined() ? scale_.mul(scaling.grad_scale) : scale_;
   }
   scaling.found_inf = combined(state.found_infs);
-  auto loss = optimizer.step();
+  auto loss = call_step(optimizer, state);
   state.stage = Stage::stepped;
   return loss;
 }

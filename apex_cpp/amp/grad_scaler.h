@@ -67,7 +67,8 @@ class GradScaler {
   GradScaler(GradScaler&&) = default;
   GradScaler& operator=(GradScaler&&) = default;
 
-  /// Returns `outputs` times the scale, differentiable, on the device of the outputs. No synchronisation.
+  /// Returns `outputs` times the scale, differentiable, on the device of the outputs. No synchronisation. After an
+  /// optimizer's step has thrown, this begins a new iteration, unless that step was repeated or `update` called.
   /// Errors: ValueError for an undefined tensor.
   at::Tensor scale(const at::Tensor& outputs);
   std::vector<at::Tensor> scale(at::TensorList outputs) { return scale(outputs.vec()); }
@@ -80,7 +81,9 @@ class GradScaler {
   }
 
   /// Divides the optimizer's gradients by the scale, in place, and checks them for Inf and NaN; `step` then does neither. Call
-  /// it after the last gradient has been accumulated. No synchronisation.
+  /// it after the last gradient has been accumulated. No synchronisation. If the program leaves the iteration between this and
+  /// `step`, as after an error of its own, call `update(get_scale())`: it ends the iteration and changes neither the scale
+  /// nor the growth counter.
   /// Errors, before anything is changed: RuntimeError before the first `scale`, for a second call between two updates, or after
   /// `step`; ValueError for a gradient that is float16, repeats elements in memory (`expand`), or was made in inference mode.
   void unscale_(torch::optim::Optimizer& optimizer);
@@ -88,6 +91,9 @@ class GradScaler {
   /// Unscales the gradients, unless `unscale_` did, and calls the optimizer's `step`. Returns the result of that step, or
   /// nothing if the step was skipped because of Inf or NaN. Synchronises once per device with gradients; for an
   /// optimizer that derives from `StepSupportsAmpScaling`, whose step is always called, only where this step does.
+  /// If the optimizer's step throws, it may be called again, or `update` may end the iteration. Otherwise the next
+  /// `scale` begins a new one, for all optimizers: their gradients count as scaled again, and what this iteration found does
+  /// not change the scale. Call `zero_grad` before it. (In Python, the next step would use gradients with the scale.)
   /// Errors, before anything is changed: RuntimeError for a closure (unless disabled), before the first `scale`, for a second
   /// call between two updates, or for an optimizer without gradients; ValueError as `unscale_`. An optimizer that
   /// derives from `StepSupportsAmpScaling` may have no gradients, or float16 ones (LARC refuses these); `update` throws if no
@@ -133,10 +139,15 @@ class GradScaler {
   struct OptimizerState {
     Stage stage = Stage::ready;
     std::vector<at::Tensor> found_infs;  // one per device with gradients
+    bool failed = false;                 // the optimizer's step has thrown
   };
 
   void set_options(const GradScalerOptions& options);
   OptimizerState& state_of(const torch::optim::Optimizer& optimizer);
+  /// Calls the optimizer's own step.
+  static at::Tensor call_step(torch::optim::Optimizer& optimizer, OptimizerState& state);
+  /// A program that caught the error of a step goes on with the next batch, without `update`.
+  void leave_failed_iteration();
   void check_scale_made(const char* caller) const;
   std::vector<at::Tensor> unscale(torch::optim::Optimizer& optimizer) const;
   /// Greater than 0 if any of them is; on the scale's device.

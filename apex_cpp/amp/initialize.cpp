@@ -210,7 +210,11 @@ void Initializer::cast_models() {
   if (!session_->enabled()) return;
   if (huge_pages_) set_huge_pages(*huge_pages_);
   InPlaceCaster to_float32(at::kFloat);
-  for (auto* model : models_) undo_earlier_casts(*model, to_float32);
+  std::unordered_set<const at::TensorImpl*> trained;
+  for (const auto& [optimizer, own_class] : optimizers_) {
+    for (const auto& param : params_of(optimizer->param_groups())) trained.insert(param.unsafeGetTensorImpl());
+  }
+  for (auto* model : models_) undo_earlier_casts(*model, to_float32, trained);
   const auto& properties = session_->settings.properties;
   if (!properties.cast_model_type) return;
   convert_models(*properties.cast_model_type);

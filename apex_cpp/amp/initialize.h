@@ -233,7 +233,8 @@ using EnableIfModels = std::enable_if_t<!IsOptimizers<std::decay_t<T>>::value>;
 /// A model may be initialized again, at any level, with a new optimizer. (This is not needed after unfreezing layers: an
 /// unfrozen parameter of the optimizer gets its master automatically, and `add_param_group` takes new parameters.) The new
 /// call's casts, scalers and masters replace the old ones. Weights continue from their 16-bit values. Optimizers that hold
-/// masters of the same parameters are retired: their next use is an error. Use the handles of the newest call.
+/// masters of the model's parameters are retired: their next use is an error. So are those that were not used yet, and would
+/// make masters of parameters that the new optimizers train. Use the handles of the newest call.
 ///
 /// `level` may be a name, or read from YAML. Explicit `options` override YAML, which overrides the level's presets.
 /// Errors, before any change: RuntimeError for an unknown level, an option that the level forbids, a model that already has

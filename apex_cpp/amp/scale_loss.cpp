@@ -64,6 +64,15 @@ void warn_of_scaled_graph(const LossScaler& scaler, int64_t loss_id) {
                   loss_id, ").loss_scale(); then give the loss with its penalty to amp::scale_loss.");
 }
 
+// As in a program that differentiates a copy of the model, and then copies the gradients.
+void warn_of_grads_elsewhere(const LossScaler& scaler) {
+  if (scaler.loss_scale() == 1.0) return;
+  TORCH_WARN_ONCE(
+      "amp: the scaled loss of a scale_loss block was differentiated, and no parameter of the block's optimizers got a "
+      "gradient. Gradients that it gave other tensors, such as a copy of the model, carry the loss scale, now ",
+      scaler.loss_scale(), ": divide them by it, or give the block the optimizer of these tensors.");
+}
+
 }  // namespace
 
 ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, const ScaleLossOptions& options)
@@ -89,8 +98,8 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
   scaled_ = needs_amp() ? loss32 * scale : loss32;
   if (!needs_amp()) return;
   loss_ = loss32.detach();
-  enter();
   watcher_ = detail::BackwardWatcher(loss, scaled_);
+  enter();
 }
 
 ScaledLoss::ScaledLoss(ScaledLoss&& other) noexcept
@@ -132,8 +141,16 @@ void ScaledLoss::enter() {
   }
   for (const auto& stash : stashes_) stash->check_may_enter();
   LossScaler& scaler = session_->scaler(options_.loss_id());
-  for (const auto& stash : stashes_) stash->enter_backward(scaler, options_.delay_unscale());
-  begin_unlisted_blocks();
+  try {
+    for (const auto& stash : stashes_) stash->enter_backward(scaler, options_.delay_unscale());
+    begin_unlisted_blocks();
+  } catch (...) {  // no memory: the optimizers that have entered leave again
+    end_unlisted_blocks();
+    for (const auto& stash : stashes_) {
+      if (stash->inside_backward()) stash->abandon_backward();
+    }
+    throw;
+  }
   open_ = true;
 }
 
@@ -193,7 +210,9 @@ void ScaledLoss::leave() {
   const disable_casts casts_off;
   LossScaler& scaler = session_->scaler(options_.loss_id());
   end_unlisted_blocks();
-  watcher_.check(has_grads());
+  const bool has_grads = this->has_grads();
+  watcher_.check(has_grads);
+  if (!has_grads && watcher_.saw_scaled_loss()) warn_of_grads_elsewhere(scaler);
   for (const auto& stash : stashes_) stash->check_grads();
   separate_grads();
   const auto waits = [](const auto& stash) { return stash->waits_for_other_ranks(); };

@@ -29,7 +29,7 @@ kernels::AdagradSettings settings_of(const FusedAdagradOptions& options) {
 
 FusedAdagrad::FusedAdagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdagradOptions defaults)
     : FusedOptimizer(
-          groups, defaults.clone(), detail::options_rules<FusedAdagradOptions, check>(kFusedAdagrad),
+          groups, defaults.clone(), detail::options_rules<FusedAdagradOptions, FusedAdagradParamState, check>(kFusedAdagrad),
           {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none, defaults.master_storage()}) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdagrad::new_state(const detail::SteppedParam& param) const {

@@ -101,7 +101,7 @@ kernels::AdamSettings detail::adam_settings(const FusedAdamOptions& options) {
 }
 
 FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdamOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedAdamOptions, check>(kFusedAdam),
+    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<FusedAdamOptions, FusedAdamParamState, check>(kFusedAdam),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(),
                       defaults.capturable() ? Counting::on_device : Counting::on_host, defaults.master_storage()}),
       moment_dtype_(dtype_of(defaults.moment_storage())),

@@ -18,7 +18,7 @@ void check(const detail::OptionsOwner& owner, const FusedLAMBOptions& options) {
 
 FusedLAMB::FusedLAMB(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedLAMBOptions defaults)
     : FusedOptimizer(
-          groups, defaults.clone(), detail::options_rules<FusedLAMBOptions, check>(kFusedLamb),
+          groups, defaults.clone(), detail::options_rules<FusedLAMBOptions, FusedLAMBParamState, check>(kFusedLamb),
           {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_host, defaults.master_storage()}),
       max_grad_norm_(defaults.max_grad_norm()) {}
 

@@ -36,7 +36,7 @@ kernels::LarsSettings settings_of(const FusedLARSOptions& options) {
 
 FusedLARS::FusedLARS(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedLARSOptions defaults)
     : FusedOptimizer(
-          groups, defaults.clone(), detail::options_rules<FusedLARSOptions, check>(kFusedLars),
+          groups, defaults.clone(), detail::options_rules<FusedLARSOptions, FusedLARSParamState, check>(kFusedLars),
           {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none, defaults.master_storage()}) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedLARS::new_state(const detail::SteppedParam& param) const {

@@ -28,7 +28,7 @@ kernels::LionSettings settings_of(const FusedLionOptions& options) {
 
 FusedLion::FusedLion(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedLionOptions defaults)
     : FusedOptimizer(
-          groups, defaults.clone(), detail::options_rules<FusedLionOptions, check>(kFusedLion),
+          groups, defaults.clone(), detail::options_rules<FusedLionOptions, FusedLionParamState, check>(kFusedLion),
           {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none, defaults.master_storage()}) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedLion::new_state(const detail::SteppedParam& param) const {

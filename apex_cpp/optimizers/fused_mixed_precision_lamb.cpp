@@ -24,7 +24,8 @@ void check(const detail::OptionsOwner& owner, const FusedMixedPrecisionLambOptio
 FusedMixedPrecisionLamb::FusedMixedPrecisionLamb(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                                                  FusedMixedPrecisionLambOptions defaults)
     : FusedOptimizer(groups, defaults.clone(),
-                     detail::options_rules<FusedMixedPrecisionLambOptions, check>(kFusedMixedPrecisionLamb),
+                     detail::options_rules<FusedMixedPrecisionLambOptions, FusedMixedPrecisionLambParamState, check>(
+                         kFusedMixedPrecisionLamb),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_device}),
       max_grad_norm_(defaults.max_grad_norm()),
       reduced_precision_dtype_(defaults.reduced_precision_dtype()) {}

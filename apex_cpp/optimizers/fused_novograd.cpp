@@ -34,7 +34,7 @@ kernels::NovoGradSettings settings_of(const FusedNovoGradOptions& options) {
 
 FusedNovoGrad::FusedNovoGrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedNovoGradOptions defaults)
     : FusedOptimizer(
-          groups, defaults.clone(), detail::options_rules<FusedNovoGradOptions, check>(kFusedNovoGrad),
+          groups, defaults.clone(), detail::options_rules<FusedNovoGradOptions, FusedNovoGradParamState, check>(kFusedNovoGrad),
           {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_host, defaults.master_storage()}) {}
 
 void FusedNovoGrad::check_group(size_t group) const {
@@ -46,8 +46,8 @@ void FusedNovoGrad::check_group(size_t group) const {
 // ---- running norms: one tensor for each group; each parameter's state refers to its element ----
 
 at::Tensor FusedNovoGrad::norm_of(const at::Tensor& param) const {
-  const auto found = state_.find(param.unsafeGetTensorImpl());
-  return found == state_.end() ? at::Tensor() : static_cast<const FusedNovoGradParamState&>(*found->second).norm;
+  const auto* state = static_cast<const FusedNovoGradParamState*>(own_state_of(param));
+  return state ? state->norm : at::Tensor();
 }
 
 bool FusedNovoGrad::match_positions(size_t group, const at::Tensor& norms) const {

@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/ScopeExit.h>
+#include <c10/util/Type.h>
 #include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/tensors/gradients.h>
@@ -177,12 +178,17 @@ std::vector<detail::SteppedParam> FusedOptimizer::check_step() {
   for (const auto& each : stepped) {
     each.check();
     detail::check_splits(each.group, each.position, each.param, master_storage_);
-    const auto state = state_.find(each.param.unsafeGetTensorImpl());
-    if (state == state_.end()) {
+    const auto found = state_.find(each.param.unsafeGetTensorImpl());
+    if (found == state_.end() || found->second == nullptr) {  // a program's state()[key] inserts a null
       fresh.push_back(each);
-    } else {
-      static_cast<const ShapedParamState&>(*state->second).check_shapes(each);
+      continue;
     }
+    const torch::optim::OptimizerParamState& state = *found->second;
+    TORCH_CHECK_TYPE(is_own_class(state), each.name(), " has state of the class ", c10::demangle(typeid(state).name()),
+                     ", and ", rules_.optimizer, " needs ", c10::demangle(rules_.states->name()),
+                     ". Put a state of that class there, or drop this one with "
+                     "optimizer.state().erase(param.unsafeGetTensorImpl()): the parameter's next step is then its first.");
+    static_cast<const ShapedParamState&>(state).check_shapes(each);
   }
   overlap_check_.check(stepped);
   return fresh;
@@ -200,8 +206,7 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedOptimizer::new_state_wit
 }
 
 ShapedParamState* FusedOptimizer::any_state_of(const at::Tensor& param) const {
-  const auto here = state_.find(param.unsafeGetTensorImpl());
-  if (here != state_.end()) return static_cast<ShapedParamState*>(here->second.get());
+  if (ShapedParamState* const here = own_state_of(param)) return here;
   const auto fresh = new_states_.find(param.unsafeGetTensorImpl());
   return fresh == new_states_.end() ? nullptr : static_cast<ShapedParamState*>(fresh->second.get());
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <typeinfo>
 #include <unordered_map>
 #include <vector>
 
@@ -97,10 +98,12 @@ struct LaunchSet {
 ///
 /// Errors of the constructors: TypeError for a group with options of another class, and the class's errors for their values.
 /// Errors of `step`, before anything is changed: the same for groups that have changed since, whose learning rates may become
-/// any. RuntimeError naming group and position of a parameter that has a sparse gradient, has an unsupported dtype, has a
-/// gradient of an unsupported dtype, of another shape or on another device, has gaps in its memory, has state of another shape,
-/// or shares memory with another parameter; and what LibTorch throws where there is no memory for new states. Where the step of
-/// a later set of parameters fails, such as without memory for its norms, the error says that parameters were updated in part.
+/// any; TypeError for options that were written after a cast to another class, and TypeError naming group and position of a
+/// parameter whose state is of another class, where a null state counts as none. RuntimeError naming group and position of a
+/// parameter that has a sparse gradient, has an unsupported dtype, has a gradient of an unsupported dtype, of another shape or
+/// on another device, has gaps in its memory, has state of another shape, or shares memory with another parameter; and what
+/// LibTorch throws where there is no memory for new states. Where the step of a later set of parameters fails, such as without
+/// memory for its norms, the error says that parameters were updated in part.
 /// While a CUDA graph is captured, RuntimeError for a step that each replay would repeat as the same step: a parameter's first
 /// step, a step counted on the host, and a step whose learning rate is not on the device yet.
 ///
@@ -183,7 +186,13 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
     if (state == nullptr) state = std::make_unique<State>();
     return static_cast<State&>(*state);
   }
-  bool has_state(const at::Tensor& param) const { return state_.find(param.unsafeGetTensorImpl()) != state_.end(); }
+  /// Null if there is none. States of another class, which a program has put there, are errors of the step, and none elsewhere.
+  ShapedParamState* own_state_of(const at::Tensor& param) const {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    const bool is_own = found != state_.end() && found->second != nullptr && is_own_class(*found->second);
+    return is_own ? static_cast<ShapedParamState*>(found->second.get()) : nullptr;
+  }
+  bool has_state(const at::Tensor& param) const { return own_state_of(param) != nullptr; }
 
   detail::GroupState& group_state(size_t group);
   /// The learning rate on the device. It is written only when it changes: a captured write would repeat at each replay.
@@ -232,6 +241,9 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void match_group_states();
   std::vector<detail::SteppedParam> stepped_params() const;
   std::unique_ptr<torch::optim::OptimizerParamState> new_state_with_remainder(const detail::SteppedParam& param) const;
+  bool is_own_class(const torch::optim::OptimizerParamState& state) const {
+    return typeid(state) == *rules_.states || rules_.are_states(state);  // a program may derive its own
+  }
   /// The parameter's state, also that of its first step; null if there is none.
   ShapedParamState* any_state_of(const at::Tensor& param) const;
   bool is_in_group(const at::Tensor& param) const;

@@ -46,7 +46,8 @@ kernels::ScheduleFreeSettings settings_of(const FusedScheduleFreeAdamWOptions& o
 FusedScheduleFreeAdamW::FusedScheduleFreeAdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                                                FusedScheduleFreeAdamWOptions defaults)
     : FusedOptimizer(
-          groups, defaults.clone(), detail::options_rules<FusedScheduleFreeAdamWOptions, check>(kScheduleFree),
+          groups, defaults.clone(),
+          detail::options_rules<FusedScheduleFreeAdamWOptions, FusedScheduleFreeAdamWParamState, check>(kScheduleFree),
           {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::on_host, defaults.master_storage()}) {}
 
 // ---- the modes ----

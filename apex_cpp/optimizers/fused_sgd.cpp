@@ -34,7 +34,7 @@ kernels::SgdSettings settings_of(const FusedSGDOptions& options) {
 
 FusedSGD::FusedSGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedSGDOptions defaults)
     : FusedOptimizer(
-          groups, defaults.clone(), detail::options_rules<FusedSGDOptions, check>(kFusedSGD),
+          groups, defaults.clone(), detail::options_rules<FusedSGDOptions, FusedSGDParamState, check>(kFusedSGD),
           {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none, defaults.master_storage()}) {}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedSGD::new_state(const detail::SteppedParam& param) const {

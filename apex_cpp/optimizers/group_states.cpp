@@ -83,8 +83,8 @@ std::vector<const GroupState*> FusedOptimizer::group_states() const {
   take(removed_states_, shares_params);
   take(group_states_, [&](const GroupState& state, const auto& group) {
     const auto& params = group.params();
-    return has_options_of(state, group) &&
-           (params.empty() || std::any_of(params.begin(), params.end(), [&](const auto& param) { return has_state(param); }));
+    const auto was_given_state = [&](const at::Tensor& param) { return state_.count(param.unsafeGetTensorImpl()) != 0; };
+    return has_options_of(state, group) && (params.empty() || std::any_of(params.begin(), params.end(), was_given_state));
   });
   return found;
 }

@@ -79,7 +79,7 @@ at::Tensor unscaled(const at::Tensor& grad, const at::Tensor& factor, at::Scalar
 }  // namespace
 
 Muon::Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups, MuonOptions defaults)
-    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<MuonOptions, check>(kMuon),
+    : FusedOptimizer(groups, defaults.clone(), detail::options_rules<MuonOptions, MuonParamState, check>(kMuon),
                      {defaults.set_grad_none(), defaults.materialize_master_grads(), Counting::none}) {
   for (size_t group = 0; group < param_groups_.size(); ++group) check_matrices(group, param_groups_[group].params());
 }

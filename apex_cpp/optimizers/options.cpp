@@ -20,7 +20,12 @@ void check_class(const OptionsRules& rules, size_t group, const torch::optim::Op
 
 void check_options(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options, bool checks_lr) {
   check_class(rules, group, options);
-  rules.check_values({rules.optimizer, group, checks_lr}, options);
+  const OptionsOwner owner{rules.optimizer, group, checks_lr};
+  TORCH_CHECK_TYPE(static_cast<const GuardedOptions&>(options).is_intact(), owner,
+                   ": the options were written after a cast to another class, such as torch::optim::AdamOptions, which sets "
+                   "no option. Cast to ",
+                   rules.optimizer, "Options, or call options().set_lr(rate), which works for every class.");
+  rules.check_values(owner, options);
 }
 
 }  // namespace apex::optimizers::detail

@@ -8,11 +8,15 @@
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -83,10 +87,28 @@ void for_each_member(Object& object, const Visit& visit) {
   for_each_member(object, visit, std::make_index_sequence<kCount>());
 }
 
+// The front of all options. A program that changes from torch::optim::Adam to FusedAdam may keep the cast of
+//   static_cast<torch::optim::AdamOptions&>(group.options()).lr(rate);
+// It compiles, and writes where LibTorch's class has the rate. Options of LibTorch have their numbers in bytes 8 to 63. Words
+// that nothing of ours writes stand there, so that such a write changes no option, and each step finds it.
+class GuardedOptions : public torch::optim::OptimizerOptions {
+ public:
+  /// False after a write through a reference to another class. Compares bytes, since the program wrote another type.
+  bool is_intact() const { return std::memcmp(words_.data(), kUnwritten.data(), sizeof words_) == 0; }
+
+ private:
+  // Numbers that are read through another class are NaN. It is a signaling NaN: arithmetic makes it a quiet one, so that
+  // `lr(lr() * 0.5)` changes the bits, too. A quiet NaN would come back with the same bits.
+  static constexpr uint64_t kNaN = 0x7ff4'a5a5'a5a5'a5a5;
+  static constexpr std::array<uint64_t, 7> kUnwritten = {kNaN, kNaN, kNaN, kNaN, kNaN, kNaN, kNaN};
+
+  std::array<uint64_t, 7> words_ = kUnwritten;
+};
+
 }  // namespace detail
 
 template <class Derived>
-struct FusedOptions : torch::optim::OptimizerOptions {
+struct FusedOptions : detail::GuardedOptions {
   /// How the optimizer stores masters; for the whole optimizer, not for a group. With other values than float32, the masters of
   /// its bfloat16 parameters are the optimizer's own matter, with amp or without, whatever the level. Not saved. A file
   /// of `amp::save_checkpoint` can be loaded with any storage. A file of `torch::save` that holds remainders can be
@@ -118,7 +140,11 @@ struct FusedOptions : torch::optim::OptimizerOptions {
   /// Takes over the options of `from` that are saved.
   void assign_saved(const Derived& from) { Derived::members_of(self()) = Derived::members_of(from); }
 
-  friend bool operator==(const Derived& a, const Derived& b) { return Derived::members_of(a) == Derived::members_of(b); }
+  /// The guard counts, so that the options of an original that were written as another class reach the handle, whose step
+  /// reports them.
+  friend bool operator==(const Derived& a, const Derived& b) {
+    return a.is_intact() == b.is_intact() && Derived::members_of(a) == Derived::members_of(b);
+  }
 
  private:
   static constexpr const char* kOfAnotherClass =
@@ -223,9 +249,11 @@ struct OptionsOwner {
 };
 std::ostream& operator<<(std::ostream& out, const OptionsOwner& owner);
 
-/// How an optimizer class checks and copies the options of its groups.
+/// How an optimizer class checks and copies the options of its groups, and the class of its states.
 struct OptionsRules {
-  const char* optimizer;  // the class's name
+  const char* optimizer;         // the class's name
+  const std::type_info* states;  // the class of each parameter's state
+  bool (*are_states)(const torch::optim::OptimizerParamState&);
   bool (*are_own)(const torch::optim::OptimizerOptions&);
   void (*check_values)(const OptionsOwner& owner, const torch::optim::OptimizerOptions&);
   void (*assign)(torch::optim::OptimizerOptions& to, const torch::optim::OptimizerOptions& from);
@@ -234,7 +262,8 @@ struct OptionsRules {
 /// Errors: TypeError naming the group if its options are of another class.
 void check_class(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options);
 
-/// Errors: as `check_class`, and those of `check_values` with the group's name.
+/// Errors: as `check_class`, TypeError if the options were written as another class, and those of `check_values` with the
+/// group's name.
 void check_options(const OptionsRules& rules, size_t group, const torch::optim::OptimizerOptions& options,
                    bool checks_lr = true);
 

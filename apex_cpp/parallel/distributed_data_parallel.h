@@ -35,7 +35,8 @@ class DdpHandle {
   void pause() const;
   void resume() const;
   std::vector<at::Tensor> allreduce_buffers() const;
-  const std::shared_ptr<DdpEngine>& engine() const { return engine_; }
+  /// Errors: RuntimeError for a handle that was moved from; the functions above have it, too.
+  const std::shared_ptr<DdpEngine>& engine() const;
 
  private:
   std::shared_ptr<DdpEngine> engine_;
@@ -87,6 +88,8 @@ class [[nodiscard]] NoSync {
 /// - RuntimeError for a sparse gradient.
 /// - c10::DistBackendError with the ranks that ended, took longer than the group's time-out, or continued alone after a
 ///   backward pass that threw on another rank.
+///
+/// Of an object that was moved from, every function but `module` and `parameters` is a RuntimeError.
 ///
 /// A backward pass inside another one, as some ways to recompute activations run it, looks like two passes, the first of which
 /// lacks gradients: an error. For such a model call `Reducer` after `backward()`; with amp, inside the scale_loss block.

@@ -50,15 +50,15 @@ class [[nodiscard]] OverflowSharing {
   ~OverflowSharing();
 
  private:
-  amp::detail::OverflowExchange before_;
-  bool in_force_ = true;
+  std::shared_ptr<const amp::detail::OverflowExchange> exchange_;  // null after a move
 };
 
 /// During the lifetime of the result, the processes of `group` (null: the default group) share overflows: at the end of every
 /// `amp::scale_loss` block that checks for overflow, all of them skip the step if one has found an overflow; `amp::step_result`
 /// has its rank. For models whose parts lie on different processes, and for gradients that are averaged after the block or not
 /// at all. DistributedDataParallel does not need it, because it reduces before amp checks. All processes must open and end the
-/// same blocks. Each block costs one small collective operation, for which the host waits.
+/// same blocks. Each block costs one small collective operation, for which the host waits. Of several results the newest that
+/// lives is in force; they may end in any order, the same one on all processes.
 inline OverflowSharing share_overflow(const ProcessGroup& group = nullptr) { return OverflowSharing(or_default(group)); }
 
 }  // namespace apex::parallel

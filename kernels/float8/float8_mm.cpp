@@ -30,12 +30,14 @@ bool has_float8_products(c10::Device device) {
 #endif
 }
 
-// The operator takes rows of a and columns of b.
+// The operator takes rows of a and columns of b. A single row may have any stride and be contiguous, but cuBLAS wants that of a
+// longer matrix.
 at::Tensor float8_mm(const Float8Matrix& a, const Float8Matrix& b, const std::optional<at::Tensor>& bias) {
   TORCH_INTERNAL_ASSERT(a.rounded.values.dim() == 2 && a.rounded.scales.numel() == 1 && b.rounded.scales.numel() == 1);
   const auto dense_bias = bias ? std::make_optional(bias->contiguous()) : std::nullopt;
-  return at::_scaled_mm(encoded(a).contiguous(), encoded(b).t().contiguous().t(), inverse(a), inverse(b), dense_bias, {},
-                        at::kBFloat16, /*use_fast_accum=*/false);
+  const at::Tensor rows = encoded(a).contiguous();
+  return at::_scaled_mm(rows.as_strided(rows.sizes(), {rows.size(1), 1}), encoded(b).t().contiguous().t(), inverse(a),
+                        inverse(b), dense_bias, {}, at::kBFloat16, /*use_fast_accum=*/false);
 }
 
 }  // namespace apex::kernels

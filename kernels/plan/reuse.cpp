@@ -1,11 +1,13 @@
 #include "kernels/plan/reuse.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/COW.h>
 
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <optional>
 #include <utility>
 
 namespace apex::kernels::plan {
@@ -42,7 +44,12 @@ bool shares_memory(const at::Tensor& tensor) {
 void leave_shared_memory(TensorLists lists) {
   for (const TensorList& list : lists) {
     if (list.access != Access::write) continue;
-    for (const at::Tensor& tensor : list.tensors) address_of(tensor, Access::write);
+    for (const at::Tensor& tensor : list.tensors) {
+      const bool is_copied = tensor.has_storage() && shares_memory(tensor);
+      // LibTorch allocates the copy on the current device.
+      const c10::OptionalDeviceGuard guard(is_copied ? std::make_optional(tensor.device()) : std::nullopt);
+      address_of(tensor, Access::write);
+    }
   }
 }
 

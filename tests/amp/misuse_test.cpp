@@ -38,7 +38,8 @@ TEST_F(Misuse, AnOptimizerOverTensorsOfNoModelIsAnErrorWithARemedyThatWorks) {
   const Tensor image = torch::ones({3}).requires_grad_();
   torch::optim::SGD of_image({image}, 0.5);
   expect_rejected("register them in a module", [&] { (void)amp::initialize(model, of_image, "O2", quiet()); });
-  expect_rejected("leave their optimizer out", [&] { (void)amp::initialize(model, of_image, "O2", quiet()); });
+  expect_rejected("put them into a group of the model's optimizer",
+                  [&] { (void)amp::initialize(model, of_image, "O2", quiet()); });
   struct Holder : torch::nn::Module {
     explicit Holder(Tensor t) { register_parameter("image", std::move(t)); }
     Tensor forward(Tensor x) { return x; }

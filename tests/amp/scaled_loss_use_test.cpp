@@ -3,6 +3,7 @@
 #include <apex_cpp/torch_compat/autograd.h>
 
 #include "tests/amp/support.h"
+#include "tests/amp/warnings.h"
 
 namespace apex::test {
 namespace {
@@ -105,6 +106,17 @@ TEST_P(ScaledLossUse, GradientsWrittenByHandAreAccepted) {
   block.finish();  // nothing to differentiate
 }
 
+// As in A3C: the loss is of a copy of the model, whose gradients the program copies.
+TEST_P(ScaledLossUse, AGradientThatLandsInACopyOfTheModelIsReported) {
+  Mlp copy;
+  for (const bool in_copy : {true, false}) {
+    CaughtWarnings warnings;
+    amp::scale_loss(in_copy ? copy->forward(features()).square().sum() : loss(), opt).backward();
+    EXPECT_EQ(contains(warnings.text, "such as a copy of the model, carry the loss scale, now 128"), in_copy) << warnings.text;
+    opt->zero_grad();
+  }
+}
+
 TEST_P(ScaledLossUse, TheLossMayBeUsedAfterTheBlock) {
   const Tensor given = loss();
   {
@@ -183,6 +195,17 @@ TEST_P(UnlistedOptimizer, IsRefusedWhenItsNextBlockWouldAddToThoseGradients) {
   EXPECT_EQ(step(1), "");
 }
 
+TEST_P(UnlistedOptimizer, AnErrorOfABlockOfBothIsThrownOnce) {
+  {
+    const Tensor given = loss();
+    auto scaled_loss = amp::scale_loss(given, opts);
+    given.backward();
+  }
+  EXPECT_TRUE(contains(step(0), "and not the scaled loss"));
+  { amp::scale_loss(loss(), opts).backward(); }
+  EXPECT_EQ(step(0) + step(1), "");
+}
+
 TEST_P(UnlistedOptimizer, IsAcceptedAfterZeroGrad) {
   for (int way = 0; way < 4; ++way) {
     front_block();
@@ -199,13 +222,41 @@ TEST_P(UnlistedOptimizer, IsAcceptedAfterZeroGrad) {
   }
 }
 
-TEST_P(UnlistedOptimizer, NestedBlocksOfDifferentOptimizersAreIndependent) {
-  {
-    auto outer = amp::scale_loss(nets[0]->forward(features()).square().sum(), opts[0]);
+TEST_P(UnlistedOptimizer, IsRefusedWhereItsBlockIsInsideOfTheOther) {
+  for (const bool outer_first : {true, false}) {
+    std::string error;
+    {
+      auto outer = amp::scale_loss(loss(), opts[0]);
+      if (outer_first) outer.backward();
+      error = message_of([&] { back_block(); });
+      if (!outer_first) outer.backward();
+    }
+    error += step(1);
+    EXPECT_TRUE(contains(error, "'model1.fc1.weight'")) << outer_first << error;
+    opts[1]->zero_grad();
+    EXPECT_EQ(step(0), "");
     back_block();
-    outer.backward();
+    EXPECT_EQ(step(1), "");
   }
-  EXPECT_EQ(step(0) + step(1), "");
+}
+
+TEST_P(UnlistedOptimizer, NestedBlocksOfDifferentOptimizersAreIndependent) {
+  for (const bool steps_inside : {false, true}) {
+    {
+      auto outer = amp::scale_loss(nets[0]->forward(features()).square().sum(), opts[0]);
+      back_block();
+      amp::clip_grad_norm_(*opts[1], 1.0);
+      if (steps_inside) {
+        EXPECT_EQ(step(1), "");
+        opts[1]->zero_grad(/*set_to_none=*/false);
+        back_block();
+      }
+      outer.backward();
+    }
+    EXPECT_EQ(step(0) + step(1), "");
+    front->zero_grad();
+    back->zero_grad();
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Levels, UnlistedOptimizer, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"));
 

@@ -160,6 +160,18 @@ TEST_F(HostNorms, OfTensorsOnSeveralDevicesHaveTheBitsOfTheCpu) {
   EXPECT_TRUE(same_bits(each.cpu(), expected_each));
 }
 
+class HostSharedMemory : public OnFakeDevice {};
+
+// LibTorch copies shared memory to the current device when it is asked for an address to write to.
+TEST_F(HostSharedMemory, IsCopiedOnItsDevice) {
+  const at::Tensor written = random_values(100, at::kFloat).to(kDevice), before = written.cpu();
+  const at::Tensor other = at::_lazy_clone(written);
+  kernels::multi_tensor_scale(flag_on(kDevice), {written}, {written}, 2);
+  EXPECT_EQ(written.storage().data_ptr().device(), kDevice);
+  EXPECT_TRUE(same_bits(written.cpu(), before * 2));
+  EXPECT_TRUE(same_bits(other.cpu(), before));
+}
+
 class HostLossScale : public OnFakeDevice {};
 
 TEST_F(HostLossScale, IsUpdatedLikeOnTheCpu) {

@@ -6,6 +6,7 @@ usage: mutants.py BUILD [NUMBER...]
 BUILD is a release build with cuda_host_tests and cuda_host_tsan_tests. A mutant is one changed file: its units are compiled again, with the
 commands of the build and the changed file in front, and linked to a copy of the library that the tests load. The tests run with several seeds
 without a sanitizer, and once with ThreadSanitizer. Exits with 1 if neither notices a mutant."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -166,17 +167,23 @@ def main():
         for library in (plain, threads):
             if library.notices(library.program.parent, tests, 0):
                 sys.exit(f"mutants.py: {library.program.name} --gtest_filter={tests} fails without a change")
-    missed = 0
-    for number in chosen:
+
+    def try_one(number):
+        """What is printed of a mutant, and whether it was missed."""
         file, text, occurrence, replacement, units = MUTANTS[number]
         with tempfile.TemporaryDirectory() as folder:
             work = pathlib.Path(folder)
             line = write_changed(work, file, text, occurrence, replacement)
             by_seeds, by_tsan = verdict(plain, work, units, SEEDS), verdict(threads, work, units, [0])
         reason = EQUIVALENT.get((file, text))
-        missed += not by_seeds and not by_tsan and reason is None
         result = f"seeds {by_seeds} of {len(SEEDS)}, ThreadSanitizer {'yes' if by_tsan else 'no'}" + (f" ({reason})" if reason else "")
-        print(f"{number:2} {file}:{line} {text} -> {replacement or 'nothing'}: {result}", flush=True)
+        return f"{number:2} {file}:{line} {text} -> {replacement or 'nothing'}: {result}", not by_seeds and not by_tsan and reason is None
+
+    missed = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for result, is_missed in pool.map(try_one, chosen):
+            print(result, flush=True)
+            missed += is_missed
     uncovered = list(without_mutant())
     print(f"{len(chosen)} mutants, {missed} not noticed", *(f"no mutant: {place}" for place in uncovered), sep="\n")
     return missed != 0 or bool(uncovered)

@@ -38,6 +38,21 @@ TEST(Ddp, NullModelsAreErrors) {
   EXPECT_TRUE(contains(message_of([&] { convert_syncbn_model(pointer); }), "convert_syncbn_model" + no_model));
 }
 
+TEST(Ddp, UseAfterAMoveIsAnError) {
+  WholeNumbers net;
+  auto ddp = DistributedDataParallel(net);
+  auto moved = std::move(ddp);
+  const std::vector<std::function<void()>> uses = {[&] { ddp(part_of_batch(0)); }, [&] { ddp->forward(part_of_batch(0)); },
+                                                   [&] { const auto guard = ddp.no_sync(); }, [&] { ddp.disable_allreduce(); },
+                                                   [&] { ddp.allreduce_buffers(); }};
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const std::string message = message_of(uses[i]);
+    EXPECT_TRUE(contains(message, "DistributedDataParallel was moved from")) << i << ": " << message;
+  }
+  moved(part_of_batch(0)).sum().backward();
+  expect_equal(gradients_of(*net), mean_of(joined_gradients()));
+}
+
 TEST(Ddp, DifferentOptionsAreAnErrorOnEachRank) {
   const auto message_with = [](const Options& options) {
     WholeNumbers net;

@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <memory>
+#include <optional>
+#include <utility>
+
 #include "tests/amp/support.h"
 #include "tests/distributed/ddp_blocks.h"
 #include "tests/distributed/ddp_models.h"
@@ -172,6 +176,65 @@ TEST_F(DdpOverflow, OverflowsAreSharedWithoutReducedGradients_BUG_25) {
     }
     EXPECT_EQ(amp::loss_scaler(0).loss_scale(), shares || rank() == 0 ? 32768.0 : 65536.0);
   }
+}
+
+/// A step of a model that this rank has alone, with an overflow on rank 0. Returns whether this rank skips it.
+bool skips_an_overflow_on_rank_0() {
+  WholeNumbers model;
+  torch::optim::SGD sgd(model->parameters(), 0.01);
+  auto [net, opt] = amp::initialize(model, sgd, "O2", quiet());
+  {
+    auto scaled_loss = amp::scale_loss(net(with_inf(small_part(0, rank()), rank() == 0)).sum() * 0.01, opt);
+    scaled_loss.backward();
+  }
+  opt.step();
+  return amp::step_result(opt).skipped;
+}
+
+void expect_no_sharing() {
+  EXPECT_EQ(skips_an_overflow_on_rank_0(), rank() == 0);
+  if (rank() == 0) {
+    EXPECT_TRUE(skips_an_overflow_on_rank_0());  // would wait for the other ranks
+  }
+}
+
+// `emplace` makes the new guard before it destroys the old one.
+TEST_F(DdpOverflow, SharingGoesOnWhereItsGuardIsReplaced) {
+  std::optional<OverflowSharing> sharing;
+  for (int fold = 0; fold < 3; ++fold) {
+    sharing.emplace(share_overflow());
+    EXPECT_TRUE(skips_an_overflow_on_rank_0()) << fold;
+  }
+  sharing.reset();
+  expect_no_sharing();
+}
+
+TEST_F(DdpOverflow, SharingMayEndInAnyOrder) {
+  ProcessGroup alone;
+  for (int each = 0; each < world_size(); ++each) {
+    const ProcessGroup group = new_group({each});
+    if (each == rank()) alone = group;
+  }
+  for (const bool oldest_first : {true, false}) {
+    auto first = std::make_unique<OverflowSharing>(share_overflow()),
+         second = std::make_unique<OverflowSharing>(share_overflow(alone));
+    EXPECT_EQ(skips_an_overflow_on_rank_0(), rank() == 0);  // the newest is in force
+    (oldest_first ? first : second).reset();
+    EXPECT_EQ(skips_an_overflow_on_rank_0(), !oldest_first || rank() == 0);
+    (oldest_first ? second : first).reset();
+    expect_no_sharing();
+  }
+}
+
+TEST_F(DdpOverflow, SharingEndsWithTheGuardThatItWasMovedInto) {
+  std::optional<OverflowSharing> sharing;
+  {
+    OverflowSharing moved_from = share_overflow();
+    sharing.emplace(std::move(moved_from));
+  }
+  EXPECT_TRUE(skips_an_overflow_on_rank_0());
+  sharing.reset();
+  expect_no_sharing();
 }
 
 }  // namespace

@@ -241,6 +241,79 @@ TEST(DistributedFusedAdamAmp, AnExceptionUndoesTheBlock) {
   EXPECT_TRUE(same_bytes(net->parameters(), net2->parameters()));
 }
 
+/// One of two layers, as the program chooses.
+struct ForkImpl : torch::nn::Module {
+  ForkImpl() {
+    first = register_module("first", torch::nn::Linear(6, 16));
+    second = register_module("second", torch::nn::Linear(6, 16));
+    const at::NoGradGuard no_grad;
+    for (auto& param : parameters()) param.copy_(eighths(param.sizes(), param.numel()));
+  }
+  at::Tensor forward(const at::Tensor& x) { return takes_first ? first(x) : second(x); }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  bool takes_first = true;
+};
+TORCH_MODULE(Fork);
+
+// Buckets are sent from the last parameter on: during the backward pass those of the second layer, at its end the others.
+TEST(DistributedFusedAdamAmp, ALayerThatOnlyAnAbandonedBlockUsedIsNotStepped) {
+  enum class Bad { none, before_the_good_block, after_it };
+  const auto trained = [](bool bad_takes_first, Bad bad) {
+    Fork model;
+    DistributedFusedAdam sharded(model->parameters(), summing(0.1).weight_decay(0.1));
+    auto [net, opt] = amp::initialize(model, sharded, "O2", quiet());
+    const auto block = [&, &net = net, &opt = opt](bool takes_first, int step) {
+      net->takes_first = takes_first;
+      amp::scale_loss(loss_of(net, batch_of(rank(), step)), opt).backward();
+    };
+    const auto abandoned_block = [&, &net = net, &opt = opt] {
+      net->takes_first = bad_takes_first;
+      try {
+        auto scaled_loss = amp::scale_loss(loss_of(net, batch_of(rank(), 7)), opt);
+        scaled_loss.backward();
+        throw 1;
+      } catch (int) {
+      }
+    };
+    for (const bool takes_first : {true, false}) {  // both layers have moments, which a step with a gradient of 0 decays
+      block(takes_first, 0);
+      opt.step();
+    }
+    if (bad == Bad::before_the_good_block) abandoned_block();
+    block(!bad_takes_first, 1);
+    if (bad == Bad::after_it) abandoned_block();
+    opt.step();
+    if (bad != Bad::none) abandoned_block();
+    opt.step();  // without a block that ended
+    block(bad_takes_first, 2);
+    opt.step();
+    return copies_of(net->parameters());
+  };
+  for (const bool bad_takes_first : {true, false}) {
+    const Tensors expected = trained(bad_takes_first, Bad::none);
+    EXPECT_TRUE(same_bytes(trained(bad_takes_first, Bad::before_the_good_block), expected)) << bad_takes_first;
+    EXPECT_TRUE(same_bytes(trained(bad_takes_first, Bad::after_it), expected)) << bad_takes_first;
+  }
+}
+
+TEST(DistributedFusedAdamAmp, AnOverflowOfAnAbandonedBlockIsForgotten) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  Pair model;
+  DistributedFusedAdam sharded(model->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O2", quiet().loss_scale("dynamic"));
+  try {
+    auto scaled_loss = amp::scale_loss(loss_of(net, batch_of(rank(), 0), rank() == 0 ? inf : 1), opt);
+    scaled_loss.backward();
+    throw 1;
+  } catch (int) {
+  }
+  const double factor = rank() == world_size() - 1 ? inf : 1;
+  { amp::scale_loss(loss_of(net, batch_of(rank(), 1), factor), opt).backward(); }
+  opt.step();
+  EXPECT_TRUE(amp::step_result(opt).skipped);
+  EXPECT_EQ(amp::step_result(opt).nonfinite_ranks, std::vector<int>{world_size() - 1});
+}
+
 TEST(DistributedFusedAdamAmp, RejectsUnsupportedUse) {
   Pair model;
   DistributedFusedAdam sharded(model->parameters(), summing());

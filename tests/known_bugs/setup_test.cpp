@@ -53,6 +53,54 @@ TEST_F(KnownBugs, Bug07ReinitializeAfterUnfreezing) {
   }
 }
 
+// Masters are made at an optimizer's first use, and some optimizers keep them themselves.
+TEST_F(KnownBugs, Bug07InitializingAgainRetiresOptimizersWithMastersOutOfSight) {
+  const auto expect_retired = [](auto&& earlier, bool is_used, const std::string& level) {
+    Mlp model;
+    auto original = earlier(model->parameters());
+    auto [net, opt] = amp::initialize(model, original, level, quiet().loss_scale(8.0));
+    if (is_used) train_step(net, opt, features());
+    torch::optim::Adam newer(model->parameters(), 0.1);
+    auto [net2, opt2] = amp::initialize(model, newer, level, quiet().loss_scale(8.0));
+    const auto before = bytes_of(*model);
+    EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "newest call")) << level;
+    EXPECT_TRUE(contains(message_of([&, &net = net2, &opt = opt] { (void)amp::scale_loss(loss_of(net), opt); }), "newest call"))
+        << level;
+    EXPECT_EQ(bytes_of(*model), before) << level;
+    train_step(net2, opt2, features());
+    EXPECT_NE(bytes_of(*model), before) << level;
+    amp::reset();
+  };
+  const auto sgd = [](const std::vector<Tensor>& params) { return torch::optim::SGD(params, 0.1); };
+  const auto with_remainders = [](const std::vector<Tensor>& params) {
+    return optimizers::FusedAdam(params,
+                                 optimizers::FusedAdamOptions(0.1).master_storage(optimizers::MasterStorage::remainder16));
+  };
+  for (const char* level : {"O2", "O5", "O6"}) expect_retired(sgd, /*is_used=*/false, level);
+  for (const bool is_used : {false, true}) expect_retired(with_remainders, is_used, "O5");
+}
+
+TEST_F(KnownBugs, Bug07InitializingAgainLeavesOtherOptimizersInUse) {
+  for (const char* level : {"O0", "O1", "O3", "O4"}) {
+    Mlp model;
+    torch::optim::SGD original(model->parameters(), 0.1), newer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, original, level, quiet().loss_scale(8.0));
+    auto [net2, opt2] = amp::initialize(model, newer, level, quiet().loss_scale(8.0));
+    EXPECT_EQ(message_of([&net = net2, &opt = opt] { train_step(net, opt, features()); }), "") << level << ", without masters";
+    amp::reset();
+  }
+  Mlp again, other, frozen;
+  for (auto& param : frozen->parameters()) param.set_requires_grad(false);
+  auto with_frozen = other->parameters();
+  for (const auto& param : frozen->parameters()) with_frozen.push_back(param);
+  torch::optim::SGD of_again(again->parameters(), 0.1), of_other(with_frozen, 0.1), newer(again->parameters(), 0.1);
+  auto [nets, opts] = amp::initialize(std::tie(again, other, frozen), std::tie(of_again, of_other), "O2", quiet());
+  auto [nets2, opt] = amp::initialize(std::tie(again, frozen), newer, "O2", quiet());
+  EXPECT_TRUE(contains(message_of([&opts = opts] { std::get<0>(opts).step(); }), "newest call"));
+  EXPECT_EQ(message_of([&nets = nets, &opts = opts] { train_step(std::get<1>(nets), std::get<1>(opts), features()); }), "")
+      << "a model that was not given again";
+}
+
 TEST_F(KnownBugs, Bug07AParameterUnfrozenInTheOptimizerIsTrained) {
   Mlp model;
   model->fc1->weight.set_requires_grad(false);

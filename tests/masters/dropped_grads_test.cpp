@@ -71,6 +71,27 @@ TEST_P(DroppedGrads, AnAbandonedBatchDoesNotReachTheNextStep) {
   EXPECT_EQ(bytes_of(*net->fc2), fc2);
 }
 
+/// A loop that accumulates, and that leaves out all of it once a batch throws.
+TEST_P(DroppedGrads, ABlockThatThrowsLeavesEarlierGradientsThatTheModelCanDrop) {
+  for (const bool is_dropped : {true, false}) {
+    for (const bool throws_late : {true, false}) {
+      start();
+      const auto fc2 = bytes_of(*net->fc2);
+      block(loss());
+      try {
+        auto scaled = amp::scale_loss(loss(), opt);
+        if (throws_late) scaled.backward();
+        throw std::runtime_error("a bad batch");
+      } catch (const std::runtime_error&) {
+        if (is_dropped) model->zero_grad();
+      }
+      block(loss_of_fc1());
+      opt->step();
+      EXPECT_EQ(bytes_of(*net->fc2) == fc2, is_dropped);
+    }
+  }
+}
+
 TEST_P(DroppedGrads, DroppingOneGradientKeepsThoseOfOtherPasses) {
   start();
   const auto fc2 = bytes_of(*net->fc2);

@@ -108,6 +108,15 @@ TEST_P(WrittenWeights, EveryKindOfWriteIsKept) {
   expect_kept([](Tensor& w) { w.mul_(0x1p-60); });  // FP16 has no such small numbers, BF16 has
 }
 
+TEST_P(WrittenWeights, AnotherShapeIsAnError) {
+  Tensor& bias = net->fc2->bias;
+  const Tensor before = bias.detach();
+  bias.set_data(before.slice(0, 0, 1).clone());
+  expect_error([&] { train(); }, {"fc2.bias", "set_data cannot change the shape"});
+  bias.set_data(before);
+  train();
+}
+
 TEST_P(WrittenWeights, ReachMasterParamsAndSavedFiles) {
   const auto fill = [&](float value) {
     const torch::NoGradGuard no_grad;

@@ -1,4 +1,11 @@
 // Options of groups: they must have the optimizer's options class, and accept the same values.
+#include <apex_cpp/amp.h>
+#include <apex_cpp/parallel.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
 #include "tests/optimizers/classes.h"
 #include "tests/optimizers/support.h"
 
@@ -84,6 +91,86 @@ TEST_P(EveryClassesGroups, AcceptAnyLearningRateLater) {
   const std::string bytes = saved(*optimizer);
   load(*optimizer, bytes);
   EXPECT_EQ(optimizer->param_groups()[0].options().get_lr(), -1e-20);
+}
+
+// Where `static_cast<Torchs&>(options)` has the number. A sanitizer stops at such a cast.
+template <class Torchs>
+char* place_as(torch::optim::OptimizerOptions& options, double& (*number)(Torchs&)) {
+  Torchs layout(0.1);
+  const auto offset = reinterpret_cast<char*>(&number(layout)) - reinterpret_cast<char*>(&layout);
+  return reinterpret_cast<char*>(&options) + offset;
+}
+
+template <class Torchs>
+double read_as(torch::optim::OptimizerOptions& options, double& (*number)(Torchs&)) {
+  double value = 0;
+  std::memcpy(&value, place_as(options, number), sizeof value);
+  return value;
+}
+
+template <class Torchs>
+void write_as(torch::optim::OptimizerOptions& options, double& (*number)(Torchs&), double value) {
+  std::memcpy(place_as(options, number), &value, sizeof value);
+}
+
+double& lr_of_adam(torch::optim::AdamOptions& options) { return options.lr(); }
+double& decay_of_adam(torch::optim::AdamOptions& options) { return options.weight_decay(); }
+double& lr_of_adamw(torch::optim::AdamWOptions& options) { return options.lr(); }
+double& lr_of_sgd(torch::optim::SGDOptions& options) { return options.lr(); }
+double& momentum_of_sgd(torch::optim::SGDOptions& options) { return options.momentum(); }
+double& decay_of_sgd(torch::optim::SGDOptions& options) { return options.weight_decay(); }
+double& momentum_of_rmsprop(torch::optim::RMSpropOptions& options) { return options.momentum(); }
+double& eps_of_adagrad(torch::optim::AdagradOptions& options) { return options.eps(); }
+double& tolerance_of_lbfgs(torch::optim::LBFGSOptions& options) { return options.tolerance_change(); }
+
+using WriteOptions = std::function<void(torch::optim::OptimizerOptions&)>;
+
+std::vector<std::pair<std::string, WriteOptions>> writes_as_another_class() {
+  const auto sets = [](auto* number, double value) -> WriteOptions {
+    return [=](torch::optim::OptimizerOptions& options) { write_as(options, number, value); };
+  };
+  const auto halves_lr = [](torch::optim::OptimizerOptions& options) {
+    write_as(options, lr_of_adam, 0.5 * read_as(options, lr_of_adam));
+  };
+  return {{"lr of Adam", sets(lr_of_adam, 0.2)},
+          {"lr of Adam, halved", halves_lr},
+          {"weight_decay of Adam", sets(decay_of_adam, 0.2)},
+          {"lr of AdamW", sets(lr_of_adamw, 0.2)},
+          {"lr of SGD", sets(lr_of_sgd, 0.2)},
+          {"momentum of SGD", sets(momentum_of_sgd, 0.2)},
+          {"weight_decay of SGD", sets(decay_of_sgd, 0)},
+          {"momentum of RMSprop", sets(momentum_of_rmsprop, 0.2)},
+          {"eps of Adagrad", sets(eps_of_adagrad, 0.2)},
+          {"tolerance_change of LBFGS", sets(tolerance_of_lbfgs, 0.2)}};
+}
+
+// A program keeps the cast to torch::optim::AdamOptions when it replaces torch::optim::Adam.
+TEST_P(EveryClassesGroups, RejectOptionsWrittenAsAnotherClassAndChangeNothing) {
+  for (const auto& [what, write] : writes_as_another_class()) {
+    SCOPED_TRACE(what);
+    const auto params = make_params(1);
+    auto optimizer = make(GetParam(), params);
+    optimizer->add_param_group(OptimizerParamGroup({values({3}, 1).requires_grad_()}));
+    auto& group = optimizer->param_groups()[1];
+    const auto own = group.options().clone();
+    write(group.options());
+    set_grads(params, 2);
+    const auto before = copies_of(params);
+    for (const bool after_set_lr : {false, true}) {
+      const std::string message = message_of<c10::TypeError>([&] { optimizer->step(); });
+      const std::string& name = GetParam().name;
+      EXPECT_NE(message.find("Group 1 of " + name + ": the options were written after a cast to another class"),
+                std::string::npos)
+          << message;
+      EXPECT_NE(message.find("Cast to " + name + "Options, or call options().set_lr(rate)"), std::string::npos) << message;
+      EXPECT_TRUE(same_bytes(before, copies_of(params)));
+      EXPECT_EQ(group.options().get_lr(), after_set_lr ? 0.02 : own->get_lr()) << "the write has changed an option";
+      group.options().set_lr(0.02);  // works, but the program's cast is still wrong
+    }
+    group.set_options(own->clone());
+    optimizer->step();
+    EXPECT_FALSE(same_bytes(before, copies_of(params)));
+  }
 }
 
 // One parameter and its gradients, the same for the same seed. Zeros add nothing to norms over all groups.
@@ -177,6 +264,61 @@ TEST(GroupOptions, ValuesOfKnownGroupsAreCheckedByTheStep) {
     optimizer.step();
     EXPECT_FALSE(same_bytes(params, before)) << first;
   }
+}
+
+TEST(GroupOptions, ReadAsAnotherClassAreNaN) {
+  FusedAdamOptions options(0.1);
+  EXPECT_TRUE(std::isnan(read_as(options, lr_of_adam)));
+  EXPECT_TRUE(std::isnan(read_as(options, momentum_of_sgd)));
+}
+
+// A write to a member that LibTorch adds behind the guard would change an option of ours.
+TEST(GroupOptions, OfLibTorchEndWithinTheGuard) {
+  constexpr size_t kGuarded = sizeof(apex::optimizers::detail::GuardedOptions);
+  EXPECT_LE(sizeof(torch::optim::SGDOptions), kGuarded);
+  EXPECT_LE(sizeof(torch::optim::AdamOptions), kGuarded);
+  EXPECT_LE(sizeof(torch::optim::AdamWOptions), kGuarded);
+  EXPECT_LE(sizeof(torch::optim::RMSpropOptions), kGuarded);
+  EXPECT_LE(sizeof(torch::optim::AdagradOptions), kGuarded);
+}
+
+TEST(GroupOptions, WrittenAsAnotherClassInTheHandleOrTheOriginalAreErrors) {
+  for (const bool in_original : {false, true}) {
+    torch::nn::Linear net(3, 2);
+    FusedAdam original(net->parameters(), FusedAdamOptions(0.1));
+    auto handles = apex::amp::initialize(net, original, "O2", apex::amp::InitializeOptions().verbosity(0));
+    auto& [model, opt] = handles;
+    torch::optim::Optimizer& handle = opt;
+    apex::amp::scale_loss(model->forward(values({4, 3}, 2)).square().mean(), opt).backward();
+    const auto before = copies_of(handle.param_groups()[0].params());
+    auto& written = in_original ? original.param_groups()[0] : handle.param_groups()[0];
+    write_as(written.options(), lr_of_adam, 0.2);
+    const std::string message = message_of<c10::TypeError>([&] { handle.step(); });
+    EXPECT_NE(message.find("Group 0 of FusedAdam: the options were written after a cast"), std::string::npos)
+        << in_original << message;
+    EXPECT_TRUE(same_bytes(before, copies_of(handle.param_groups()[0].params())));
+  }
+}
+
+TEST(GroupOptions, WrittenAsAnotherClassInsideLARCAreErrors) {
+  const auto params = make_params(1);
+  FusedSGD original(params, FusedSGDOptions(0.1));
+  apex::parallel::LARC<FusedSGD> larc(original);
+  write_as(original.param_groups()[0].options(), lr_of_sgd, 0.2);
+  set_grads(params, 2);
+  const auto before = copies_of(params);
+  EXPECT_THROW(larc.step(), c10::TypeError);
+  EXPECT_TRUE(same_bytes(before, copies_of(params)));
+}
+
+TEST(GroupOptions, OfMuonWrittenAsAnotherClassAreErrors) {
+  const std::vector<at::Tensor> params = {values({4, 3}, 1).requires_grad_()};
+  Muon optimizer(params);
+  write_as(optimizer.param_groups()[0].options(), lr_of_sgd, 0.2);
+  set_grads(params, 2);
+  const auto before = copies_of(params);
+  EXPECT_THROW(optimizer.step(), c10::TypeError);
+  EXPECT_TRUE(same_bytes(before, copies_of(params)));
 }
 
 TEST(GroupOptions, OfAnotherClassAreTypeErrors) {

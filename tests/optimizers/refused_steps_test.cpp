@@ -87,6 +87,66 @@ TEST(RefusedStepsOfNovoGrad, CheckTheNormTypesOfAllGroupsFirst) {
   EXPECT_TRUE(same_bytes(before, copies_of(params)));
 }
 
+// A program puts states under parameters, as one that replaces parameters does.
+class RefusedStates : public ::testing::TestWithParam<OptimizerClass> {
+ protected:
+  static void take_step(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, int64_t seed) {
+    set_grads(params, seed);
+    optimizer.step();
+  }
+  static void* key_of(const at::Tensor& param) { return param.unsafeGetTensorImpl(); }
+};
+INSTANTIATE_TEST_SUITE_P(Classes, RefusedStates, ::testing::ValuesIn(optimizer_classes()), name_of_class);
+
+TEST_P(RefusedStates, OfAnotherClassNameTheParameterAndChangeNothing) {
+  const std::string name = GetParam().name, fused = name == "FusedSGD" ? "FusedAdam" : "FusedSGD";
+  for (const bool of_torch : {true, false}) {
+    const auto params = make_params(1), other_params = make_params(1);
+    auto optimizer = make(GetParam(), params), other = make(GetParam(), other_params);
+    take_step(*optimizer, params, 10);
+    take_step(*other, other_params, 10);
+    auto& state = optimizer->state()[key_of(params[2])];
+    auto own = std::move(state);
+    if (of_torch) {
+      state = std::make_unique<torch::optim::AdamParamState>();
+    } else if (fused == "FusedAdam") {
+      state = std::make_unique<FusedAdamParamState>();
+    } else {
+      state = std::make_unique<FusedSGDParamState>();
+    }
+    const auto before = copies_of(params);
+    const std::string message = message_of<c10::TypeError>([&] { take_step(*optimizer, params, 20); });
+    const std::string foreign = of_torch ? "torch::optim::Adam" : "apex::optimizers::" + fused;
+    EXPECT_NE(message.find("Parameter 2 of group 0, of shape [130], has state of the class " + foreign + "ParamState, and " +
+                           name + " needs apex::optimizers::" + name + "ParamState"),
+              std::string::npos)
+        << message;
+    EXPECT_TRUE(same_bytes(before, copies_of(params)));
+    state = std::move(own);
+    take_step(*optimizer, params, 20);
+    take_step(*other, other_params, 20);
+    EXPECT_TRUE(same_bytes(params, other_params));
+  }
+}
+
+// `if (auto& state = optimizer.state()[key])` inserts it.
+TEST_P(RefusedStates, NullIsNoState) {
+  for (const int steps_before : {0, 2}) {
+    const auto params = make_params(1), other_params = make_params(1);
+    auto optimizer = make(GetParam(), params), other = make(GetParam(), other_params);
+    for (int i = 0; i < steps_before; ++i) {
+      take_step(*optimizer, params, 10 + i);
+      take_step(*other, other_params, 10 + i);
+    }
+    optimizer->state()[key_of(params[2])] = nullptr;
+    other->state().erase(key_of(other_params[2]));
+    take_step(*optimizer, params, 20);
+    take_step(*other, other_params, 20);
+    EXPECT_TRUE(same_bytes(params, other_params)) << steps_before;
+    EXPECT_NE(optimizer->state().at(key_of(params[2])), nullptr);
+  }
+}
+
 // The steps before have made the state for another shape.
 TEST(RefusedStepsLater, DetectAParameterWithAnotherShape) {
   const auto params = make_params(1);

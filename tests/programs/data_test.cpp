@@ -207,5 +207,36 @@ TEST_F(DataPrograms, DoublesAndComplexNumbersPassingThrough) {
   });
 }
 
+/// Steps of a schedule, once as integers and once in FP32, and the schedule in a buffer.
+struct NoiseLevelsImpl : torch::nn::Module {
+  NoiseLevelsImpl() {
+    schedule = register_buffer("schedule", torch::linspace(0.9999, 0.98, 3000));
+    fc = register_module("fc", torch::nn::Linear(1, 1));
+  }
+  std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& steps, const Tensor& steps_in_float) {
+    const auto levels = schedule.index_select(0, steps);
+    return {levels, steps_in_float, fc(levels.unsqueeze(1))};
+  }
+  Tensor schedule;
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(NoiseLevels);
+
+/// In both 16-bit types 2049 is rounded to 2048.
+TEST_F(DataPrograms, IntegersAndANamedBufferStayExactWhereFloatInputsAreRounded) {
+  for (const char* level : {"O2", "O3", "O5", "O6"}) {
+    SCOPED_TRACE(level);
+    NoiseLevels model;
+    const auto schedule = model->schedule.clone();
+    auto net = amp::initialize(model, level, quiet().float32_modules(std::vector<std::string>{"schedule"}));
+    const auto steps = torch::full({1}, 2049, torch::kLong);
+    const auto [levels, steps_in_float, output] = net->forward(steps, steps.to(torch::kFloat));
+    EXPECT_EQ(levels.item<float>(), schedule[2049].item<float>());
+    EXPECT_EQ(steps_in_float.item<float>(), 2048);
+    EXPECT_EQ(net->fc->weight.scalar_type(), level < std::string("O4") ? torch::kHalf : torch::kBFloat16);
+    EXPECT_EQ(output.scalar_type(), torch::kFloat);
+  }
+}
+
 }  // namespace
 }  // namespace apex::test::programs

@@ -67,5 +67,31 @@ TEST_F(GenerativePrograms, Vae) {
   });
 }
 
+/// A critic that ends in a sigmoid, as DCGAN's, and is sure: its logit of four ones is 10.
+struct SureCriticImpl : torch::nn::Module {
+  SureCriticImpl() {
+    fc = register_module("fc", torch::nn::Linear(4, 1));
+    const torch::NoGradGuard no_grad;
+    fc->weight.fill_(2.5);
+    fc->bias.zero_();
+  }
+  Tensor forward(const Tensor& x) { return torch::sigmoid(fc(x)); }
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(SureCritic);
+
+TEST_F(GenerativePrograms, AConfidentMistakeCountsIfTheSigmoidRunsInFloat32) {
+  for (const char* level : {"O2", "O3", "O5", "O6"}) {
+    SCOPED_TRACE(level);
+    SureCritic rounded, kept;
+    auto in_16_bits = amp::initialize(rounded, level, quiet());
+    EXPECT_EQ(in_16_bits->forward(torch::ones({1, 4})).item<double>(), 1);
+    auto in_float32 = amp::initialize(kept, level, quiet().float32_functions(std::vector<std::string>{"aten::sigmoid"}));
+    const auto loss = torch::binary_cross_entropy(in_float32->forward(torch::ones({1, 4})), torch::zeros({1, 1}));
+    EXPECT_NEAR(loss.item<double>(), 10, 0.01);
+    EXPECT_NEAR(torch::autograd::grad({loss}, {in_float32->fc->bias})[0].item<double>(), 1, 0.01);
+  }
+}
+
 }  // namespace
 }  // namespace apex::test::programs

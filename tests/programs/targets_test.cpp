@@ -138,5 +138,42 @@ TEST_F(TargetPrograms, DistillationWithATeacherInitializedToo) {
   });
 }
 
+/// With soft updates that 16-bit weights would round away.
+TEST_F(TargetPrograms, AFloat32TargetFollowsTheMasterWeights) {
+  for (const char* level : {"O2", "O5", "O6"}) {
+    SCOPED_TRACE(level);
+    Layers model(4, 8, 2), target(4, 8, 2);
+    torch::optim::SGD optimizer(model->parameters(), 0.01);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+    const auto x = torch::randn({16, 4});
+    std::vector<Tensor> exact;
+    for (const auto& p : target->parameters()) exact.push_back(p.detach().to(torch::kDouble));
+    for (int step = 0; step < 200; ++step) {
+      opt.zero_grad();
+      { amp::scale_loss(net->forward(x).square().mean(), opt).backward(); }
+      opt.step();
+      const torch::NoGradGuard no_grad;
+      const auto masters = amp::master_params(opt);
+      auto to = target->parameters();
+      for (size_t i = 0; i < to.size(); ++i) {
+        to[i].lerp_(masters[i], 0.005);
+        exact[i].lerp_(masters[i].to(torch::kDouble), 0.005);
+      }
+    }
+    for (size_t i = 0; i < exact.size(); ++i) {
+      EXPECT_LT((target->parameters()[i].detach().to(torch::kDouble) - exact[i]).abs().max().item<double>(), 1e-5);
+    }
+  }
+}
+
+/// Each weight differs from its source by a tenth.
+TEST_F(TargetPrograms, ABFloat16TargetRoundsItsSoftUpdatesAway) {
+  const auto source = torch::rand({64}) + 0.5;
+  auto target = (1.1 * source).to(torch::kBFloat16);
+  const auto before = target.clone();
+  for (int step = 0; step < 100; ++step) target.copy_(target.to(torch::kFloat).lerp(source, 0.005));
+  EXPECT_TRUE(torch::equal(target, before));
+}
+
 }  // namespace
 }  // namespace apex::test::programs

@@ -10,7 +10,9 @@
 #include <functional>
 #include <iterator>
 #include <new>
+#include <vector>
 
+#include "tests/amp/saved.h"
 #include "tests/amp/support.h"
 
 namespace apex::test {
@@ -287,8 +289,65 @@ TEST_P(OutOfMemory, AtAnyTensorOfASaveOrALoad) {
     EXPECT_EQ(bytes(), state) << "allocation " << nth << ": " << error;
   }
   EXPECT_EQ(bytes(), at_save);
+
+  // torch::load: the load in part is undone by the other file.
+  const auto archive = saved(net);
+  const auto load_archive = [&, &net = net] { restore(net, archive); };
+  const auto reload = [&, &net = net, &opt = opt] { amp::load_checkpoint(reference, net, opt); };
+  const auto dtypes = [&net = net] {
+    std::vector<c10::ScalarType> of_params;
+    for (const at::Tensor& param : net->parameters()) of_params.push_back(param.scalar_type());
+    return of_params;
+  };
+  load_archive();
+  const auto loaded = bytes();
+  const auto dtypes_before = dtypes();
+  reload();
+  EXPECT_EQ(bytes(), state);
+  for (int nth = 1; !error_at(nth, load_archive).empty(); ++nth) {
+    EXPECT_EQ(dtypes(), dtypes_before) << "allocation " << nth;
+    reload();
+    EXPECT_EQ(bytes(), state) << "allocation " << nth;
+    ASSERT_LT(nth, 1000);
+  }
+  EXPECT_EQ(bytes(), loaded);
   for (const std::string& file : {path, reference}) std::filesystem::remove(file);
   std::filesystem::remove(folder);
+}
+
+/// amp gives `save` float32 copies of all weights.
+struct OwnFileImpl : torch::nn::Module {
+  OwnFileImpl() : fc1(register_module("fc1", torch::nn::Linear(6, 4))), fc2(register_module("fc2", torch::nn::Linear(4, 3))) {}
+  at::Tensor forward(const at::Tensor& x) { return fc2(fc1(x)); }
+  bool save(const std::string& path) const {
+    std::ofstream file(path, std::ios::binary);
+    for (const at::Tensor& param : parameters()) {
+      EXPECT_EQ(param.scalar_type(), torch::kFloat);
+      file.write(static_cast<const char*>(param.const_data_ptr()), static_cast<std::streamsize>(param.nbytes()));
+    }
+    return file.good();
+  }
+  torch::nn::Linear fc1, fc2;
+};
+TORCH_MODULE(OwnFile);
+
+TEST_P(OutOfMemory, AtAnyTensorOfASaveOfTheClassItself) {
+  const std::string path = std::filesystem::path(::testing::TempDir()) / ("own_file_" + GetParam());
+  OwnFile model;
+  auto net = amp::initialize(model, GetParam(), quiet());
+  const auto dtype = net->fc1->weight.scalar_type();
+  const auto before = bytes_of(*net);
+  const auto save = [&] { EXPECT_TRUE(net->save(path)); };
+  int failures = 0;
+  while (!error_at(failures + 1, save).empty()) {
+    ++failures;
+    EXPECT_EQ(net->fc1->weight.scalar_type(), dtype) << "allocation " << failures;
+    EXPECT_EQ(bytes_of(*net), before) << "allocation " << failures;
+    ASSERT_LT(failures, 1000);
+  }
+  EXPECT_EQ(bytes_of(*net), before);
+  EXPECT_GE(failures, dtype == torch::kFloat ? 0 : 4) << "a copy of each parameter";
+  std::filesystem::remove(path);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OutOfMemory, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),

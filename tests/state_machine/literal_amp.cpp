@@ -226,8 +226,10 @@ void LiteralAmp::abandon(Optimizer& optimizer) {
   const bool drops_halves = has_masters(config_) && !in_fused_order(optimizer);
   for (int param : optimizer.halves) {
     Gradient stash = std::exchange(optimizer.stash[param], Gradient{});
-    state_.params[param].grad = drops_halves ? Gradient{} : stash;
-    marked_[param] = false;
+    // PORT: zeros in the model, which it can drop, stand for the gradient that the master keeps.
+    marked_[param] = drops_halves && state_.masters[param].grad.defined;
+    zeroed_[param] = false;
+    state_.params[param].grad = drops_halves ? Gradient{marked_[param], {}} : stash;
   }
   for (int param : optimizer.floats) state_.params[param].grad = std::exchange(optimizer.stash[param], Gradient{});
 }

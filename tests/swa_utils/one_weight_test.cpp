@@ -147,6 +147,23 @@ TEST(AverageErrors, OfUseWithinAnEvaluation) {
   EXPECT_EQ(ema.n_averaged(), 1);
 }
 
+TEST(AverageErrors, OfAWeightThatCannotBeWritten) {
+  const auto zeros = [] { return torch::zeros({2}, torch::TensorOptions(torch::kDouble).requires_grad(true)); };
+  Tensor first = zeros(), second = zeros();
+  torch::optim::SGD sgd(std::vector<Tensor>{first, second}, torch::optim::SGDOptions(0.1));
+  ExponentialMovingAverage ema(sgd, 0.5);
+  {
+    const torch::NoGradGuard no_grad;
+    first.fill_(1);
+  }
+  second.set_data(torch::zeros({1}, torch::kDouble).expand({2}));
+  expect_error([&] { const auto averaged = ema.average_parameters(); }, {"single memory location"});
+  EXPECT_TRUE(first.equal(torch::ones({2}, torch::kDouble)));
+  second.set_data(torch::zeros({2}, torch::kDouble));
+  ema.update();
+  EXPECT_EQ(ema.n_averaged(), 1);
+}
+
 TEST(AverageErrors, OfOtherParameters) {
   OneWeight one, two;
   ExponentialMovingAverage ema(one.sgd, 0.5);

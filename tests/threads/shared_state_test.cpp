@@ -100,8 +100,10 @@ TEST_F(SharedState, TheGlobalPolicy) {
 
 TEST_F(SharedState, TheExchangeOfOverflows) {
   const auto change = [] {
-    amp::detail::set_overflow_exchange([](bool) { return std::vector<int>{}; });
-    amp::detail::set_overflow_exchange({});
+    const auto none = [](bool) { return std::vector<int>{}; };
+    const auto first = amp::detail::begin_overflow_exchange(none), second = amp::detail::begin_overflow_exchange(none);
+    amp::detail::end_overflow_exchange(first);
+    amp::detail::end_overflow_exchange(second);
   };
   at_once({change, change, set_up_and_train<Mlp>("O2"), set_up_and_train<Mlp>("O1")}, 6);
 }

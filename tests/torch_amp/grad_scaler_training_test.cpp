@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace apex::test {
 namespace {
@@ -351,6 +353,83 @@ TEST_P(GradScalerTraining, GradScalingMultipleOptimizersSkipIndependently) {
     }
     EXPECT_EQ(scaler.get_scale(), enabled ? scale_after(3, 1) : 1.0);
     for (int i : {0, 1}) expect_same(control[i], scaled[i], kExact);
+  }
+}
+
+// ---- a step that throws, as without memory for the optimizer's state
+
+struct MayThrow {
+  bool throws_next = false;
+};
+
+template <class Opt>
+struct MayThrowAs : Opt, MayThrow {
+  using Opt::Opt;
+  Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    TORCH_CHECK(!std::exchange(throws_next, false), "the step failed");
+    return Opt::step(std::move(closure));
+  }
+};
+
+std::vector<MakeOptimizer> makers_that_may_throw() {
+  const torch::optim::SGDOptions options(1.0);
+  return {maker<MayThrowAs<torch::optim::SGD>>(options), maker<MayThrowAs<FusedSgd>>(options)};
+}
+
+void expect_throwing_step(GradScaler& scaler, Side& side) {
+  dynamic_cast<MayThrow&>(*side.optimizer).throws_next = true;
+  EXPECT_TRUE(contains(message_of([&] { scaler.step(*side.optimizer); }), "the step failed"));
+}
+
+// The program goes on with the next batch, without update(). The other run leaves that step out, and ends the iteration by the
+// remedy that the header names for errors of the program's own.
+TEST_P(GradScalerTraining, AfterAStepThatThrowsGradientsAreUnscaledAnew) {
+  for (const auto& make : makers_that_may_throw()) {
+    for (const bool unscaled_before : {false, true}) {
+      Side thrown[] = {make_side(make), make_side(make, 12)}, left_out[] = {make_side(make), make_side(make, 12)};
+      for (auto* sides : {thrown, left_out}) {
+        auto scaler = make_scaler();
+        for (const auto& batch : data()) {
+          const bool fails = &batch == &data()[kBrokenIteration];
+          for (auto* side : {&sides[0], &sides[1]}) side->optimizer->zero_grad();
+          for (auto* side : {&sides[0], &sides[1]}) scaler.scale(side->loss(batch)).backward();
+          if (unscaled_before && fails) {
+            for (auto* side : {&sides[0], &sides[1]}) scaler.unscale_(*side->optimizer);
+          }
+          scaler.step(*sides[0].optimizer);
+          if (!fails) {
+            scaler.step(*sides[1].optimizer);
+            scaler.update();
+          } else if (sides == thrown) {
+            expect_throwing_step(scaler, sides[1]);
+          } else {
+            scaler.update(scaler.get_scale());
+          }
+        }
+        EXPECT_EQ(scaler.get_scale(), scale_after(3, 0));
+      }
+      for (int i : {0, 1}) expect_same(thrown[i], left_out[i], kExact);
+    }
+  }
+}
+
+TEST_P(GradScalerTraining, AStepThatThrewMayBeRepeatedInItsIteration) {
+  for (const auto& make : makers_that_may_throw()) {
+    auto once = make_side(make), repeated = make_side(make);
+    for (auto* side : {&once, &repeated}) {
+      auto scaler = make_scaler();
+      for (const auto& batch : data()) {
+        side->optimizer->zero_grad();
+        scaler.scale(side->loss(batch)).backward();
+        if (side == &repeated) expect_throwing_step(scaler, *side);
+        scaler.step(*side->optimizer);
+        scaler.scale(side->loss(batch));  // as for another optimizer: this is no new iteration
+        EXPECT_TRUE(contains(message_of([&] { scaler.step(*side->optimizer); }), "already been called"));
+        scaler.update();
+      }
+      EXPECT_EQ(scaler.get_scale(), scale_after(4, 0));
+    }
+    expect_same(once, repeated, kExact);
   }
 }
 

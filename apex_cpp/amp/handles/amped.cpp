@@ -165,11 +165,14 @@ bool is_cast(const torch::nn::Module& module) {
 /// One parameter or buffer whose values are replaced.
 class ReplacedValues::Replaced {
  public:
-  Replaced(std::string name, at::Tensor tensor, c10::ScalarType dtype)
+  Replaced(std::string name, at::Tensor tensor)
       : name_(std::move(name)),
         tensor_(std::move(tensor)),
         before_(tensor_.detach()),
-        accumulator_(torch_compat::existing_grad_accumulator(tensor_)) {
+        accumulator_(torch_compat::existing_grad_accumulator(tensor_)) {}
+
+  /// If it fails, `put_back` undoes what it has done.
+  void replace(c10::ScalarType dtype) {
     if (dtype != tensor_.scalar_type()) tensor_.set_data(converted(tensor_, dtype));
     data_ = tensor_.detach();
     writes_ = writes_to(tensor_);
@@ -201,14 +204,24 @@ class ReplacedValues::Replaced {
 ReplacedValues::ReplacedValues(const torch::nn::Module& module, const Dtypes& dtypes) {
   std::unordered_set<const at::TensorImpl*> seen;
   for (auto& [name, tensor] : tensors_of(module)) {
-    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    const auto own = is_low_precision(tensor.scalar_type()) ? at::kFloat : tensor.scalar_type();
-    const auto in_file = dtypes.find(tensor.unsafeGetTensorImpl());
-    values_.emplace_back(name, tensor, in_file == dtypes.end() ? own : in_file->second);
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second) values_.emplace_back(name, tensor);
+  }
+  try {
+    for (auto& value : values_) {
+      const at::Tensor& tensor = value.tensor();
+      const auto own = is_low_precision(tensor.scalar_type()) ? at::kFloat : tensor.scalar_type();
+      const auto in_file = dtypes.find(tensor.unsafeGetTensorImpl());
+      value.replace(in_file == dtypes.end() ? own : in_file->second);
+    }
+  } catch (...) {  // no destructor runs for an object that its constructor did not finish
+    put_back();
+    throw;
   }
 }
 
-ReplacedValues::~ReplacedValues() {
+ReplacedValues::~ReplacedValues() { put_back(); }
+
+void ReplacedValues::put_back() {
   for (auto& value : values_) value.put_back();
 }
 
@@ -218,7 +231,7 @@ void ReplacedValues::keep(const Session& session) {
     written.push_back(value.written());
     if (written.back().defined()) value.check_shape(written.back());
   }
-  for (auto& value : values_) value.put_back();
+  put_back();
   load_values(&session, [&] {
     for (size_t i = 0; i < values_.size(); ++i) {
       if (!written[i].defined()) continue;

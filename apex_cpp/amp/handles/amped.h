@@ -34,6 +34,7 @@ class ReplacedValues {
   class Replaced;
   using Dtypes = std::unordered_map<const at::TensorImpl*, c10::ScalarType>;
 
+  /// If it fails, as without memory for a copy, the old values are back.
   explicit ReplacedValues(const torch::nn::Module& module, const Dtypes& dtypes = {});
   ~ReplacedValues();
   ReplacedValues(const ReplacedValues&) = delete;
@@ -43,6 +44,8 @@ class ReplacedValues {
   void keep(const Session& session);
 
  private:
+  void put_back();
+
   std::vector<Replaced> values_;
 };
 

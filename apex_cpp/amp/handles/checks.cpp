@@ -166,7 +166,8 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
       params == 0 || known > 0, "amp::initialize was given an optimizer over ", params,
       " parameters, none of which belongs to the models. Construct it from the parameters of the model that you pass "
       "in, Optimizer(model->parameters(), …). Tensors of no model, such as an image or a temperature: register them in a "
-      "module that amp::initialize is given, or leave their optimizer out of amp::initialize and use it as before.");
+      "module that amp::initialize is given, or put them into a group of the model's optimizer. A scale_loss block gives the "
+      "tensors of an optimizer that is left out gradients that carry the loss scale.");
 }
 
 void check_one_master_each(const std::vector<torch::optim::Optimizer*>& optimizers, const Session& session) {

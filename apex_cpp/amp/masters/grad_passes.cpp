@@ -144,9 +144,29 @@ void UnclaimedGrads::end_block(const std::function<bool(const at::Tensor&)>& is_
   const auto gone = [](const Gradient& each) { return !each.is_unchanged(); };
   unclaimed_.erase(std::remove_if(unclaimed_.begin(), unclaimed_.end(), gone), unclaimed_.end());
   for (const Gradient& before : std::exchange(before_, {})) {
-    const at::Tensor& grad = before.param.grad();
-    if (grad.defined() && !before.is_unchanged() && !is_taken(before.param))
-      unclaimed_.push_back({before.param, TensorVersion(grad)});
+    if (before.was_given() && !is_taken(before.param)) unclaimed_.push_back({before.param, TensorVersion(before.param.grad())});
+  }
+}
+
+bool UnclaimedGrads::Gradient::was_given() const {
+  const at::Tensor& grad = param.grad();
+  return grad.defined() && !is_unchanged() && (!had_own_block || has_nonzero(grad));
+}
+
+bool UnclaimedGrads::record() {
+  const size_t earlier = unclaimed_.size();
+  for (Gradient& each : before_) {
+    if (!each.was_given()) continue;
+    each.version = TensorVersion(each.param.grad());
+    unclaimed_.push_back(each);
+  }
+  return unclaimed_.size() > earlier;
+}
+
+void UnclaimedGrads::skip_own_changes() {
+  for (Gradient& each : before_) {
+    each.version = TensorVersion(each.param.grad());
+    each.had_own_block = true;
   }
 }
 
@@ -190,11 +210,26 @@ void check_unchanged(const TrainedParam& each, bool after_block, const char* cal
               "amp::master_params(optimizer), after the block. Differentiate a further loss in a block of its own.");
 }
 
+// Whether one of the gradients was written since the last block, and not with zeros. One read for all: zero_grad(false) writes
+// each.
+bool any_was_written(const MasterTable::Params& params, const std::unordered_set<const at::TensorImpl*>& left_out = {}) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> written;
+  for (const TrainedParam* each : params) {
+    if (!left_out.empty() && left_out.count(each->param.unsafeGetTensorImpl())) continue;
+    if (!each->last_grads.model.matches(each->param.grad())) written.push_back(each->param.grad());
+  }
+  return any_nonzero(written);
+}
+
 }  // namespace
 
 void check_step_reads_grads(const GradPasses& passes, const Session& session) {
   const bool after_block = passes.state() == GradPasses::State::collected;
-  for (const TrainedParam* each : passes.params_with_indirect_grads()) check_unchanged(*each, after_block, "step()", session);
+  const auto params = passes.params_with_indirect_grads();
+  if (any_was_written(params)) {
+    for (const TrainedParam* each : params) check_unchanged(*each, after_block, "step()", session);
+  }
   const TrainedParam* added = passes.added_with_scaled_grad();
   TORCH_CHECK(!added, "step() found a gradient of ", added ? session.name_of(added->param) : "",
               ", which was added after the scale_loss block: the gradient may carry the loss scale. Add parameters before the "
@@ -204,8 +239,10 @@ void check_step_reads_grads(const GradPasses& passes, const Session& session) {
 void check_block_keeps_grads(const GradPasses& passes, const UnclaimedGrads& unclaimed, const Session& session) {
   if (passes.has_delayed()) return;  // the block adds to them
   const bool after_block = passes.state() == GradPasses::State::collected;
+  const auto params = passes.params_with_indirect_grads();
   const auto dropped = unclaimed.params();
-  for (const TrainedParam* each : passes.params_with_indirect_grads()) {
+  if (!any_was_written(params, dropped)) return;
+  for (const TrainedParam* each : params) {
     if (dropped.count(each->param.unsafeGetTensorImpl())) continue;
     check_unchanged(*each, after_block, "amp::scale_loss", session);
   }

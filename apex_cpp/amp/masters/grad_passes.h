@@ -23,7 +23,7 @@ namespace apex::amp::detail {
 /// | in_later_pass | exit         | collected     | adds delayed gradients to the pass's; the path collects the sums   |
 /// | in_pass       | exit_delayed | delayed       | leaves the pass's gradients in the model, scaled                   |
 /// | in_later_pass | exit_delayed | delayed       | adds delayed gradients to the pass's; leaves the sums in the model |
-/// | in_pass       | abandon      | collected     | the path restores the gradients that it removed                    |
+/// | in_pass       | abandon      | collected     | the path restores the gradients that it removed; masters keep theirs |
 /// | in_later_pass | abandon      | delayed       | restores the delayed gradients                                     |
 /// | collected     | materialize  | collected     | switches from the fused to the materialized path until the step    |
 /// | collected     | end_step     | idle          | drops master gradients; the step has used them                     |
@@ -110,7 +110,13 @@ class UnclaimedGrads {
   void begin_block(const Params& params);
   /// Ends the block. `is_taken`: whether the block unscales the gradient of a parameter, for another optimizer.
   void end_block(const std::function<bool(const at::Tensor&)>& is_taken);
-  /// The optimizer starts its own block inside the other block.
+  /// Inside the other block, before the optimizer itself changes its gradients: records those that the other block has given so
+  /// far. Returns whether there are any.
+  bool record();
+  /// The optimizer itself has changed its gradients, by a block of its own or by a clip: these changes are not the other
+  /// block's.
+  void skip_own_changes();
+  /// The optimizer's own block goes on after the other one.
   void stop_watching() { before_.clear(); }
   /// The first parameter that passes `filter` and still has its unclaimed gradient; undefined if there is none.
   at::Tensor first(const std::function<bool(const at::Tensor&)>& filter = {}) const;
@@ -119,13 +125,19 @@ class UnclaimedGrads {
   /// Drops the records of parameters that the optimizer no longer has.
   void forget(const Params& gone);
   /// Drops all records, after the gradients were zeroed or dropped.
-  void forget() { unclaimed_.clear(); }
+  void forget() {
+    unclaimed_.clear();
+    skip_own_changes();
+  }
 
  private:
   struct Gradient {
     at::Tensor param;
     TensorVersion version;
+    bool had_own_block = false;  // inside the other block: the program may have zeroed the gradient since
     bool is_unchanged() const { return version.matches(param.grad()); }
+    /// Whether the other block has given a gradient. Synchronises only if `had_own_block`.
+    bool was_given() const;
   };
   std::vector<Gradient> before_, unclaimed_;
 };

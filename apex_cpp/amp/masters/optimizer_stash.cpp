@@ -37,7 +37,7 @@ std::vector<std::shared_ptr<OptimizerStash>> stashes_of(const Session& session) 
 // ---- parameters and masters ----
 
 void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_trained) {
-  if (!session_->enabled() || (once_trained.empty() && !master_init_.is_due(handle()->param_groups()))) return;
+  if (!session_->enabled() || !handle() || (once_trained.empty() && !master_init_.is_due(handle()->param_groups()))) return;
   const auto stashes = stashes_of(*session_);
   for (const auto& stash : stashes) stash->forget_gone_params();  // a new parameter may come from another optimizer
   const auto known_param_of = [&](const at::Tensor& tensor) -> std::optional<KnownParam> {
@@ -227,10 +227,11 @@ bool OptimizerStash::uses_fused_path() const {
   return optimizer && !optimizer->materialize_master_grads();
 }
 
-void OptimizerStash::check_may_enter() const {
+void OptimizerStash::check_may_enter() {
+  if (!sharded()) check_block_keeps_grads(passes_, unclaimed_, *session_);
+  unclaimed_.record();
   check_claimed(unclaimed_.first([&](const at::Tensor& param) { return !master_of(param).defined(); }), "amp::scale_loss");
   check_no_open_grads("amp::scale_loss");
-  if (!sharded()) check_block_keeps_grads(passes_, unclaimed_, *session_);
 }
 
 // A sharded optimizer has open gradients between delayed passes, too.
@@ -273,13 +274,22 @@ void OptimizerStash::begin_unlisted_block() {
 
 void OptimizerStash::end_unlisted_block(const std::function<bool(const at::Tensor&)>& is_taken) {
   if (const auto* optimizer = sharded()) optimizer->grad_shards()->end_held_pass();
-  unclaimed_.end_block(is_taken);
+  inside_backward() ? unclaimed_.stop_watching() : unclaimed_.end_block(is_taken);
 }
 
 void OptimizerStash::enter_backward(const LossScaler& scaler, bool delayed) {
-  unclaimed_.stop_watching();
   if (const auto* optimizer = sharded()) return passes_.enter(optimizer->grad_shards(), delayed, scaler);
   passes_.enter(uses_fused_path(), scaler);
+}
+
+void OptimizerStash::exit_backward(LossScaler& scaler) {
+  passes_.exit(scaler);
+  unclaimed_.skip_own_changes();
+}
+
+void OptimizerStash::exit_backward_delayed(LossScaler& scaler) {
+  passes_.exit_delayed(scaler);
+  unclaimed_.skip_own_changes();
 }
 
 bool OptimizerStash::has_grads() const {
@@ -306,6 +316,11 @@ void OptimizerStash::check_grads() const {
                 "The parameter ", session_->name_of(each->param), " of shape ", each->param.sizes(), " on ",
                 each->param.device(), " has a gradient of shape ", grad.sizes(), " and dtype ", grad.scalar_type(), " on ",
                 grad.device(), ". Drop it with zero_grad(true), and run backward again.");
+    TORCH_CHECK(!each->has_master() || each->master.sizes() == each->param.sizes(), "The parameter ",
+                session_->name_of(each->param), " has the shape ", each->param.sizes(), ", and its master weight ",
+                each->master.sizes(),
+                ": set_data cannot change the shape of a parameter that has a master. Make a new parameter, "
+                "and put it into the optimizer's group in place of the old one.");
   }
 }
 
@@ -317,11 +332,23 @@ void OptimizerStash::add_params_to(OverlappingGrads& grads) const {
   }
 }
 
-void OptimizerStash::abandon_backward() { passes_.in_pass() ? passes_.abandon() : zero_grad(/*set_to_none=*/true); }
+void OptimizerStash::abandon_backward() {
+  passes_.in_pass() ? passes_.abandon() : zero_grad(/*set_to_none=*/true);
+  unclaimed_.skip_own_changes();
+}
+
+void OptimizerStash::materialize_grads() {
+  unclaimed_.record();
+  passes_.materialize();
+  unclaimed_.skip_own_changes();
+}
 
 double OptimizerStash::clip_grad_norm(double max_norm) {
   if (auto* optimizer = sharded()) return gate_.result.grad_norm = optimizer->grad_shards()->clip(max_norm);
-  return gate_.result.grad_norm = passes_.clip(handle()->param_groups(), max_norm);
+  if (unclaimed_.record()) check_claimed(unclaimed_.first(), "amp::clip_grad_norm_");
+  gate_.result.grad_norm = passes_.clip(handle()->param_groups(), max_norm);
+  unclaimed_.skip_own_changes();
+  return gate_.result.grad_norm;
 }
 
 NonfiniteGrad OptimizerStash::first_nonfinite() const {
@@ -393,6 +420,16 @@ void OptimizerStash::forget_skip() {
   zero_grad(/*set_to_none=*/true);
 }
 
+void OptimizerStash::throw_deferred_error() {
+  const std::exception_ptr error = gate_.deferred_error();
+  if (!error) return;
+  for (const auto& stash : stashes_of(*session_)) {
+    if (stash->gate_.deferred_error() == error) stash->gate_.defer_error(nullptr);
+  }
+  gate_.defer_error(nullptr);
+  std::rethrow_exception(error);
+}
+
 void OptimizerStash::check_in_use() {
   gate_.check_in_use(*original_optimizer_);
   TORCH_CHECK(!master_init_.found_groups() || !handle()->param_groups().empty(),
@@ -411,6 +448,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
   gate_.check_closure(has_closure);
   if (!gate_.skips()) {
     check_unscaled("step");
+    unclaimed_.record();
     check_claimed(unclaimed_.first(), "step()");
     check_step_reads_grads(passes_, *session_);
     passes_.follow_model();
@@ -439,6 +477,7 @@ void OptimizerStash::finish_step() {
   custom_optimizer_check_.end();
   for (TrainedParam* each : table_.with_masters()) each->mark_synced();
   passes_.end_step();
+  unclaimed_.skip_own_changes();
 }
 
 void OptimizerStash::change_weights(const std::function<void()>& change) {

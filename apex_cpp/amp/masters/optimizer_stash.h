@@ -79,7 +79,7 @@ class OptimizerStash : public MasterProvider {
   // Around one backward pass (BWD-*), called by ScaledLoss.
   /// Call before `enter_backward`. Errors: RuntimeError for a native parameter with an unclaimed gradient (see UnclaimedGrads),
   /// which the pass would add to, and for gradients that no block has made or that were changed after one.
-  void check_may_enter() const;
+  void check_may_enter();
   /// Starts a pass at `scaler`'s scale. `delayed`: it ends with `exit_backward_delayed`.
   void enter_backward(const LossScaler& scaler, bool delayed);
   /// Whether any model parameter has a gradient.
@@ -94,8 +94,8 @@ class OptimizerStash : public MasterProvider {
   void add_params_to(OverlappingGrads& grads) const;
   /// Call after `backward` in the block: adds delayed gradients, as `GradPasses::join`.
   void join_delayed_passes(const LossScaler& scaler) { passes_.join(scaler); }
-  void exit_backward(LossScaler& scaler) { passes_.exit(scaler); }
-  void exit_backward_delayed(LossScaler& scaler) { passes_.exit_delayed(scaler); }
+  void exit_backward(LossScaler& scaler);
+  void exit_backward_delayed(LossScaler& scaler);
   /// Undoes a pass after an exception: restores the gradients from before it and drops the pass's. If the pass has already
   /// ended, its gradients are mixed with earlier ones, and all are dropped.
   void abandon_backward();
@@ -108,13 +108,13 @@ class OptimizerStash : public MasterProvider {
   /// Whether a block that lists this optimizer unscales the gradient of `param`.
   bool takes_grad_of(const at::Tensor& param) const { return table_.find(param) != nullptr; }
   /// Adds the model's parameters that this optimizer trains, also before its first use.
-  void add_trained(std::unordered_set<const at::TensorImpl*>& params) const;
+  void add_trained(std::unordered_set<const at::TensorImpl*>& params) const override;
 
   // Gradients that the next step will use.
   /// On the fused path, unscales the model's gradients into the masters, where the program can read and edit them; no-op while
   /// gradients are delayed. On Apex's path, drops or zeroes master gradients whose model gradients the program has dropped or
   /// zeroed. Synchronises only for gradients that the program wrote to.
-  void materialize_grads() { passes_.materialize(); }
+  void materialize_grads();
   /// Clips the gradients to L2 norm `max_norm` and returns the norm before clipping. One synchronisation. Gradients with a
   /// non-finite norm are not changed.
   double clip_grad_norm(double max_norm);
@@ -155,8 +155,9 @@ class OptimizerStash : public MasterProvider {
   void change_weights(const std::function<void()>& change);
 
   // Misuse.
-  void defer_error(std::exception_ptr error) { gate_.defer_error(std::move(error)); }
-  void throw_deferred_error() { gate_.throw_deferred_error(); }
+  void defer_error(const std::exception_ptr& error) { gate_.defer_error(error); }
+  /// Throws the error, once for all optimizers of the block.
+  void throw_deferred_error();
   void retire() override { gate_.retire(); }
   /// Errors: as `StepGate::check_in_use`, and RuntimeError if the handle's parameters were moved away.
   void check_in_use();

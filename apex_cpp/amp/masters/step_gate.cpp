@@ -17,10 +17,6 @@ StepGate::StepGate(Session& session) : session_(session) {
   if (session_.enabled()) result.loss_scale = session_.scalers.front().loss_scale();
 }
 
-void StepGate::throw_deferred_error() {
-  if (deferred_error_) std::rethrow_exception(std::exchange(deferred_error_, nullptr));
-}
-
 void StepGate::check_in_use(OriginalOptimizer& original_optimizer) {
   TORCH_CHECK(!retired_,
               "The model of this optimizer was given to amp::initialize again, with another optimizer, which keeps the master "

@@ -21,9 +21,9 @@ class StepGate {
  public:
   explicit StepGate(Session& session);
 
-  /// Keeps an error that a destructor could not throw; the next `throw_deferred_error` throws it.
-  void defer_error(std::exception_ptr error) { deferred_error_ = std::move(error); }
-  void throw_deferred_error();
+  /// Keeps an error that a destructor could not throw.
+  void defer_error(const std::exception_ptr& error) { deferred_error_ = error; }
+  const std::exception_ptr& deferred_error() const { return deferred_error_; }
 
   /// Marks the handle as replaced: a later `initialize` gave the model's parameters to another optimizer.
   void retire() { retired_ = true; }

@@ -7,6 +7,7 @@
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -137,8 +138,9 @@ void MaterializedUnscale::enter() {
 }
 
 bool MaterializedUnscale::model_has_grads() const {
-  const auto params = table_.all();
-  return std::any_of(params.begin(), params.end(), [](const TrainedParam* each) { return has_nonzero(each->param.grad()); });
+  std::vector<at::Tensor> grads;
+  for (const TrainedParam* each : table_.all()) grads.push_back(each->param.grad());
+  return any_nonzero(grads);
 }
 
 // Zeroed gradients stay defined: an optimizer with momentum steps by them. Keeps gradients that the program put into masters.
@@ -201,6 +203,21 @@ void MaterializedUnscale::abandon() {
   }
   for (TrainedParam* each : table_.native())
     each->param.mutable_grad() = std::exchange(each->earlier_grads.finished, at::Tensor());
+  try {
+    show_earlier_grads();
+  } catch (const std::exception&) {  // no memory: the model's zero_grad drops what the other parameters show
+  }
+}
+
+// The model's zero_grad cannot drop an absent gradient, so zeros stand for the gradient of earlier passes that a master keeps.
+void MaterializedUnscale::show_earlier_grads() {
+  const at::NoGradGuard no_grad;
+  for (TrainedParam* each : table_.with_masters()) {
+    const at::Tensor& master_grad = each->master.grad();
+    if (!master_grad.defined() || !each->last_grads.master.same_memory(master_grad) || is_unreduced(each->param)) continue;
+    each->param.mutable_grad() = at::zeros_like(each->param);
+    each->last_grads.model = GradSnapshot(each->param.grad());
+  }
 }
 
 void ShardedUnscale::begin(std::shared_ptr<GradShards> shards, bool held, const LossScaler& scaler) {

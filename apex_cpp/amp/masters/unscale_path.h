@@ -97,6 +97,7 @@ class MaterializedUnscale final : public UnscalePath {
 
  private:
   bool model_has_grads() const;
+  void show_earlier_grads();
   void unscale_into_masters(LossScaler& scaler);
   void unscale_native(LossScaler& scaler);
 };

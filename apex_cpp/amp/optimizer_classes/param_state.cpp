@@ -63,7 +63,7 @@ void match_state_to_params(torch::optim::Optimizer& optimizer, bool has_masters)
     for (const auto& param : group.params()) {
       if (has_masters && !param.requires_grad()) continue;
       const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
-      if (found == optimizer.state().end()) continue;
+      if (found == optimizer.state().end() || found->second == nullptr) continue;  // a program's state()[key] inserts a null
       const bool has_own_master = fused && fused->keeps_masters_of(param.scalar_type());
       cast_param_state(*found->second, has_own_master ? at::kFloat : param.scalar_type());
     }

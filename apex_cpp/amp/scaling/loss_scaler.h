@@ -188,6 +188,7 @@ class BackwardWatcher {
   /// Errors: RuntimeError if the loss was differentiated and the scaled loss was not, or if neither was and no parameter got a
   /// gradient in another way (`has_grads`).
   void check(bool has_grads) const;
+  bool saw_scaled_loss() const { return seen_ && seen_->scaled; }
   /// Removes the hook from the loss.
   void stop();
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/isfinite.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <mutex>
 #include <sstream>
 #include <utility>
@@ -96,31 +97,46 @@ void warn_of_skips(const LossScaler& scaler, const Overflow& overflow) {
 
 namespace {
 
-struct CurrentExchange {
+using SharedExchange = std::shared_ptr<const OverflowExchange>;
+
+struct LivingExchanges {
   std::mutex mutex;
-  OverflowExchange exchange;
+  std::vector<SharedExchange> exchanges;  // the newest last
 };
 
-CurrentExchange& current_exchange() {
-  static CurrentExchange instance;
+LivingExchanges& living_exchanges() {
+  static LivingExchanges instance;
   return instance;
+}
+
+// A block on another thread may use an exchange that ends meanwhile.
+SharedExchange exchange_in_force() {
+  auto& living = living_exchanges();
+  const std::lock_guard<std::mutex> lock(living.mutex);
+  return living.exchanges.empty() ? nullptr : living.exchanges.back();
 }
 
 }  // namespace
 
-OverflowExchange set_overflow_exchange(OverflowExchange exchange) {
-  auto& current = current_exchange();
-  const std::lock_guard<std::mutex> lock(current.mutex);
-  return std::exchange(current.exchange, std::move(exchange));
+SharedExchange begin_overflow_exchange(OverflowExchange exchange) {
+  auto begun = std::make_shared<const OverflowExchange>(std::move(exchange));
+  auto& living = living_exchanges();
+  const std::lock_guard<std::mutex> lock(living.mutex);
+  living.exchanges.push_back(begun);
+  return begun;
+}
+
+void end_overflow_exchange(const SharedExchange& exchange) {
+  auto& living = living_exchanges();
+  const std::lock_guard<std::mutex> lock(living.mutex);
+  const auto found = std::find(living.exchanges.begin(), living.exchanges.end(), exchange);
+  if (found != living.exchanges.end()) living.exchanges.erase(found);
 }
 
 std::vector<int> ranks_with_overflow(const LossScaler& scaler, bool found_here) {
   if (!scaler.checks_overflow()) return {};
-  auto& current = current_exchange();
-  std::unique_lock<std::mutex> lock(current.mutex);
-  const OverflowExchange exchange = current.exchange;
-  lock.unlock();
-  return exchange ? exchange(found_here) : std::vector<int>{};
+  const SharedExchange exchange = exchange_in_force();
+  return exchange ? (*exchange)(found_here) : std::vector<int>{};
 }
 
 }  // namespace apex::amp::detail

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,8 +69,11 @@ void warn_of_skips(const LossScaler& scaler, const Overflow& overflow);
 /// Given whether this process found an overflow, returns the ranks that did. Collective.
 using OverflowExchange = std::function<std::vector<int>(bool found_here)>;
 
-/// Sets the exchange, null for none, and returns the previous one. Callable from any thread.
-OverflowExchange set_overflow_exchange(OverflowExchange exchange);
+/// Begins an exchange, which lives until `end_overflow_exchange`. Of the living ones the newest is in force. Callable from any
+/// thread.
+std::shared_ptr<const OverflowExchange> begin_overflow_exchange(OverflowExchange exchange);
+/// Exchanges may end in any order. No-op for null. Callable from any thread.
+void end_overflow_exchange(const std::shared_ptr<const OverflowExchange>& exchange);
 
 /// The ranks that found an overflow in this block; empty without an exchange, or unless `scaler.checks_overflow()`.
 std::vector<int> ranks_with_overflow(const LossScaler& scaler, bool found_here);

@@ -14,6 +14,8 @@
 #include <iostream>
 #include <mutex>
 #include <sstream>
+#include <unordered_map>
+#include <utility>
 
 namespace apex::amp::detail {
 namespace {
@@ -158,10 +160,25 @@ CastRecords& cast_records() {
   return instance;
 }
 
-void retire_optimizers(const Session& session, const at::Tensor& param) {
+using Params = std::unordered_set<const at::TensorImpl*>;
+
+// The groups count as well as the masters: an optimizer gets its masters at its first use, and some keep them out of sight, as
+// remainders or in parts on several ranks. A frozen parameter counts only with a master.
+bool trains_with_masters(const MasterProvider& optimizer, const std::vector<at::Tensor>& params, const Params& trained) {
+  Params here;
+  optimizer.add_trained(here);
+  return std::any_of(params.begin(), params.end(), [&](const at::Tensor& param) {
+    const auto* key = param.unsafeGetTensorImpl();
+    const bool gets_master = is_low_precision(param.scalar_type()) && param.requires_grad();
+    return (gets_master && here.count(key) > 0 && trained.count(key) > 0) || optimizer.master_of(param).defined();
+  });
+}
+
+void retire_optimizers(const Session& session, const std::vector<at::Tensor>& params, const Params& trained) {
+  if (!session.has_masters()) return;
   for (const auto& weak : session.optimizers) {
     const auto optimizer = weak.lock();
-    if (optimizer && optimizer->master_of(param).defined()) optimizer->retire();
+    if (optimizer && trains_with_masters(*optimizer, params, trained)) optimizer->retire();
   }
 }
 
@@ -183,10 +200,14 @@ void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Sessi
   for (const auto& [name, tensor] : tensors_of(module)) cast_records().sessions.set(tensor, session);
 }
 
-void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32) {
+void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32, const Params& trained) {
+  std::unordered_map<std::shared_ptr<Session>, std::vector<at::Tensor>> cast_by;
+  for (const auto& [name, tensor] : tensors_of(module)) {
+    if (auto session = session_that_cast(tensor)) cast_by[std::move(session)].push_back(tensor);
+  }
+  for (const auto& [session, tensors] : cast_by) retire_optimizers(*session, tensors, trained);  // before they are FP32
   for (auto& [name, tensor] : tensors_of(module)) {
     if (!was_cast_by_amp(tensor)) continue;
-    if (const auto session = session_that_cast(tensor)) retire_optimizers(*session, tensor);
     if (!is_low_precision(tensor.scalar_type())) continue;
     tensor.mutable_grad().reset();
     to_float32.cast(tensor);

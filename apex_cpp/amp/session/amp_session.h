@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace apex::amp::detail {
@@ -29,6 +30,8 @@ class MasterProvider {
   virtual void make_masters() = 0;
   /// Drops saved master values that a load made obsolete.
   virtual void drop_obsolete_master_backups() const = 0;
+  /// Adds the model's parameters that this optimizer trains, also before its first use, when it has no masters yet.
+  virtual void add_trained(std::unordered_set<const at::TensorImpl*>& params) const = 0;
   /// The FP32 master of a model's parameter; undefined if this optimizer keeps none.
   virtual at::Tensor master_of(const at::Tensor& param) const = 0;
   /// The same for masters that the optimizer itself keeps (StepsMasters): a float32 copy, and a new value. `load_kept_master`
@@ -108,9 +111,11 @@ std::shared_ptr<Session> session_that_cast(const at::Tensor& tensor);
 /// Records all parameters and buffers of `module` as cast by `session`.
 void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session);
 /// Casts tensors of `module` that an earlier `initialize` made 16-bit back to float32. Retires earlier optimizers that keep
-/// masters of its parameters, since both would write to the parameters: their next use is an error. One `to_float32` serves all
-/// models of a call.
-void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32);
+/// masters of its parameters, and those that would make them at their first use for a parameter in `trained`, which the
+/// optimizers of this call train, since both would write to the parameters: their next use is an error. One `to_float32` serves
+/// all models of a call.
+void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32,
+                        const std::unordered_set<const at::TensorImpl*>& trained);
 /// Drops the records of freed tensors.
 void forget_dead_tensors();
 

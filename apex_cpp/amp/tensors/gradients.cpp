@@ -9,6 +9,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
@@ -116,6 +117,20 @@ at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& fo
 }
 
 bool has_nonzero(const at::Tensor& grad) { return grad.defined() && (grad.is_sparse() || at::any(grad).item<bool>()); }
+
+bool any_nonzero(const std::vector<at::Tensor>& grads) {
+  std::vector<at::Tensor> on_gpus;
+  for (const at::Tensor& grad : grads) {
+    if (!grad.defined()) continue;
+    if (grad.is_sparse() || !grad.is_cuda()) {
+      if (has_nonzero(grad)) return true;
+    } else {
+      const at::Tensor flag = at::any(grad);
+      on_gpus.push_back(on_gpus.empty() ? flag : flag.to(on_gpus.front().device(), /*non_blocking=*/true));
+    }
+  }
+  return !on_gpus.empty() && at::any(at::stack(on_gpus)).item<bool>();
+}
 
 void clear_grad(const at::Tensor& param, bool set_to_none) {
   at::Tensor& grad = param.mutable_grad();

@@ -71,6 +71,8 @@ at::Tensor scaled_norm(at::TensorList grads, double factor, const at::Tensor& fo
 
 /// Whether `grad` is defined and has a nonzero value; NaN counts. Synchronises. True for any sparse gradient.
 bool has_nonzero(const at::Tensor& grad);
+/// The same of any of the gradients. Synchronises once for all of those on GPUs.
+bool any_nonzero(const std::vector<at::Tensor>& grads);
 
 /// Drops the gradient of `param`, or detaches and zeroes it in place. No-op without a gradient.
 void clear_grad(const at::Tensor& param, bool set_to_none);

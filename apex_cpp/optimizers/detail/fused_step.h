@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <vector>
 
 namespace apex::optimizers::detail {
@@ -69,11 +70,14 @@ void check_float32_masters(const OptionsOwner& owner, const Options& options) {
 }
 
 /// The options rules of an optimizer class. `check` throws for values that the class does not allow.
-template <class Options, void (*check)(const OptionsOwner&, const Options&)>
+template <class Options, class State, void (*check)(const OptionsOwner&, const Options&)>
 OptionsRules options_rules(const char* optimizer) {
   using torch::optim::OptimizerOptions;
   return {
-      optimizer, [](const OptimizerOptions& options) { return dynamic_cast<const Options*>(&options) != nullptr; },
+      optimizer,
+      &typeid(State),
+      [](const torch::optim::OptimizerParamState& state) { return dynamic_cast<const State*>(&state) != nullptr; },
+      [](const OptimizerOptions& options) { return dynamic_cast<const Options*>(&options) != nullptr; },
       [](const OptionsOwner& owner, const OptimizerOptions& options) { check(owner, static_cast<const Options&>(options)); },
       [](OptimizerOptions& to, const OptimizerOptions& from) {
         static_cast<Options&>(to).assign_saved(static_cast<const Options&>(from));

@@ -166,8 +166,12 @@ std::vector<at::Tensor> all_gather(const ProcessGroup& group, const at::Tensor& 
 
 namespace detail {
 
+at::Device message_device(const ProcessGroup& group, const at::Tensor& tensor) {
+  return tensor.is_cpu() ? device_for(group) : tensor.device();
+}
+
 void all_reduce_copy(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what, const c10d::ReduceOp& op) {
-  const at::Tensor copy = tensor.to(device_for(group));
+  const at::Tensor copy = tensor.to(message_device(group, tensor));
   all_reduce(group, copy, what, op);
   if (!copy.is_same(tensor)) tensor.copy_(copy);
 }

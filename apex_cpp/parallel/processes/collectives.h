@@ -58,7 +58,10 @@ namespace detail {
 /// GPU the current stream waits for it.
 void wait(const ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work, const std::string& what);
 
-/// As `all_reduce`, for a tensor on any device: the group's device reduces a copy, if need be.
+/// The device on which messages about `tensor` are sent: its own, or a GPU if the group has only NCCL.
+at::Device message_device(const ProcessGroup& group, const at::Tensor& tensor);
+
+/// As `all_reduce`, for a tensor on any device: `message_device` reduces a copy, if need be.
 void all_reduce_copy(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what, const c10d::ReduceOp& op);
 
 /// Returns the ranks on which `here` is true, on every rank. Synchronises with the host.

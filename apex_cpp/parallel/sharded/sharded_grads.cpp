@@ -109,7 +109,7 @@ void ShardedGrads::add_params(const std::vector<at::Tensor>& params) {
   for (const at::Tensor& param : params) {
     const size_t index = params_.size();
     if (param.numel() > 0) broadcast(options_.group, flat(param), 0, "sending rank 0's parameter " + std::to_string(index));
-    params_.push_back({param, std::nullopt, false, false});
+    params_.push_back({param, std::nullopt, false, false, false});
     index_[param.unsafeGetTensorImpl()] = index;
     torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<Hook>(weak_from_this(), index));
   }
@@ -252,7 +252,7 @@ void ShardedGrads::send(GradBucket& bucket) {
   if (sent_ >= kPipeline) receive(buckets_[sent_ - kPipeline]);
   at::Tensor pieces = packed(bucket);
   if (watched_) {
-    at::Tensor& found = bucket.found_nonfinite;
+    at::Tensor& found = bucket.nonfinite_in_pass;
     if (!found.defined()) found = at::zeros({1}, pieces.options().dtype(at::kInt));
     kernels::multi_tensor_check_finite(found, {pieces});
   }
@@ -314,7 +314,7 @@ at::Tensor ShardedGrads::packed(const GradBucket& bucket) {
   if (!zeros.empty()) at::_foreach_zero_(zeros);
   for (const Slot& slot : layout.slots) {
     at::Tensor& grad = params_[slot.param].tensor.mutable_grad();
-    params_[slot.param].present |= grad.defined();
+    params_[slot.param].in_pass |= grad.defined();
     grad.reset();
   }
   return pieces;
@@ -363,7 +363,7 @@ bool ShardedGrads::agree_on_round(double scale) {
   auto values = flags.accessor<int32_t, 1>();
   for (const auto i : c10::irange(count)) {
     const Param& each = params_[i];
-    values[i] = each.present;
+    values[i] = each.present || each.in_pass;  // present too: a rank that dropped its sums alone steps with the others
     values[count] |= (each.place || is_new(each)) && each.tensor.grad().defined();
     values[count + 4] |= is_new(each);
   }
@@ -374,7 +374,7 @@ bool ShardedGrads::agree_on_round(double scale) {
   all_reduce(options_.group, shared, "finding which parameters have gradients", c10d::ReduceOp::MAX);
   flags.copy_(shared);
   check_same_scale(float_of(-values[count + 3]), float_of(values[count + 2]), scale);
-  for (const auto i : c10::irange(count)) params_[i].present = values[i] != 0;
+  for (const auto i : c10::irange(count)) params_[i].in_pass = values[i] != 0;
   pass_nonfinite_ = values[count + 1] != 0;
   if (values[count + 4] != 0) {
     check_same_trained();
@@ -397,8 +397,26 @@ void ShardedGrads::forget_arrivals() {
   sent_ = 0;
 }
 
+// Adds what the ranks have agreed on to what earlier passes have left. Before, an error drops the pass alone.
+void ShardedGrads::keep_pass(double scale) {
+  const double of_older = clip_ * scale / scale_;
+  for (GradBucket& bucket : buckets_) {
+    if (bucket.sum.defined() && of_older != 1) bucket.sum.mul_(of_older);
+    bucket.sum = bucket.sum.defined() ? bucket.sum.add_(bucket.pass) : bucket.pass;
+    const at::Tensor& found = bucket.nonfinite_in_pass;
+    if (found.defined()) bucket.found_nonfinite = bucket.found_nonfinite.defined() ? bucket.found_nonfinite.add_(found) : found;
+  }
+  for (Param& each : params_) each.present |= each.in_pass;
+  drop_pass();
+}
+
+// A parameter that this pass alone has reached has no gradient then: a step would decay its weights and moments.
 void ShardedGrads::drop_pass() {
-  for (GradBucket& bucket : buckets_) bucket.pass.reset();
+  for (GradBucket& bucket : buckets_) {
+    bucket.pass.reset();
+    bucket.nonfinite_in_pass.reset();
+  }
+  for (Param& each : params_) each.in_pass = false;
 }
 
 void ShardedGrads::finish() {
@@ -418,12 +436,7 @@ void ShardedGrads::end_pass(double scale) {
   older_nonfinite_ |= norm_ && !std::isfinite(*norm_);
   do finish_round();
   while (agree_on_round(scale));
-  const double of_older = clip_ * scale / scale_;
-  for (GradBucket& bucket : buckets_) {
-    if (bucket.sum.defined() && of_older != 1) bucket.sum.mul_(of_older);
-    bucket.sum = bucket.sum.defined() ? bucket.sum.add_(bucket.pass) : bucket.pass;
-    bucket.pass.reset();
-  }
+  keep_pass(scale);
   scale_ = scale;
   clip_ = 1.0;
   ended_ = true;
@@ -444,8 +457,8 @@ void ShardedGrads::drop() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const bool begun = std::any_of(params_.begin(), params_.end(), [](const Param& each) { return each.arrived; });
   if (begun) finish_round();
+  drop_pass();
   for (GradBucket& bucket : buckets_) {
-    bucket.pass.reset();
     bucket.sum.reset();
     bucket.found_nonfinite.reset();
   }

@@ -32,8 +32,8 @@ struct GradBucket {
   size_t arrived = 0;
   std::optional<ReduceScatter> in_flight;
   at::Tensor pass, sum;
-  /// In watched passes: whether this rank has sent Inf or NaN, int32, one element.
-  at::Tensor found_nonfinite;
+  /// In watched passes: whether this rank has sent Inf or NaN in the current one, and in an ended one; int32, one element.
+  at::Tensor nonfinite_in_pass, found_nonfinite;
 };
 
 /// Takes gradients out of parameters and sums them over ranks; each rank keeps its shard of the sums (ZeRO-2).
@@ -123,7 +123,8 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
     at::Tensor tensor;
     std::optional<Place> place;
     bool arrived = false;  // in this round
-    bool present = false;  // on this rank during the pass, on any rank after its end
+    bool in_pass = false;  // this rank, or after each round any rank, has sent a gradient in the current pass
+    bool present = false;  // any rank has sent one in a pass that has ended, and whose sums are kept
   };
   struct Hook;
 
@@ -144,6 +145,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   void finish_round();
   void forget_arrivals();
   bool agree_on_round(double scale);
+  void keep_pass(double scale);
   void drop_pass();
   void check_same_scale(float lowest, float highest, double mine);
   bool is_pass_nonfinite() const;

@@ -115,10 +115,6 @@ void follow(const BatchStatistics& batch, double momentum, at::Tensor running_me
   move(running_var, batch.variance * (batch.count / (batch.count - 1).clamp_min(1)));
 }
 
-at::Device message_device(const ProcessGroup& group, const at::Tensor& tensor) {
-  return tensor.is_cpu() ? device_for(group) : tensor.device();
-}
-
 namespace {
 
 // The number of values that one operator writes and the next reads from the cache.

@@ -37,9 +37,6 @@ void follow(const BatchStatistics& batch, double momentum, at::Tensor running_me
 /// The dtype of the arithmetic on values of `dtype`.
 inline c10::ScalarType arithmetic_type(c10::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
-/// The device on which messages about `tensor` are sent: its own, or a GPU if the group has only NCCL.
-at::Device message_device(const ProcessGroup& group, const at::Tensor& tensor);
-
 // Passes over all values of a batch [N, C, *]. Tensors per channel have the shape [C] and the arithmetic dtype.
 
 /// `input` in a layout that LibTorch's batch norm kernels take without a copy: contiguous, or channels-last.
