@@ -299,6 +299,7 @@ TEST_P(OutOfMemory, AtAnyTensorOfASaveOrALoad) {
     for (const at::Tensor& param : net->parameters()) of_params.push_back(param.scalar_type());
     return of_params;
   };
+  reload();
   load_archive();
   const auto loaded = bytes();
   const auto dtypes_before = dtypes();
