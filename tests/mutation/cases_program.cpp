@@ -20,8 +20,14 @@ class SetUp : public testing::Test {
 };
 int SetUp::shared = 0;
 
+bool has_compared = false;
+
 TEST(Cases, ReachNothing) { SUCCEED(); }
-TEST(Cases, Compare) { EXPECT_EQ(value(3), 3); }
+TEST(Cases, Compare) {
+  EXPECT_EQ(value(3), 3);
+  has_compared = true;
+}
+TEST(Cases, FailsAlone) { EXPECT_TRUE(has_compared); }
 TEST(Cases, DoNotCompare) { not_compared(3); }
 TEST(Cases, StartAnotherProgram) {
   if (!std::getenv("RANK")) {

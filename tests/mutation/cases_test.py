@@ -43,6 +43,11 @@ class Cases(unittest.TestCase):
     def test_outcomes(self):
         self.assertEqual([self.outcome(number) for number in (1, 2, 3, 4, 5)], ["killed", "killed", "survived", "killed", "killed"])
 
+    def test_cases_that_fail_alone_kill_nothing(self):
+        pieces = [("program", "Cases.FailsAlone", 0), ("program", "Cases.Compare", 0)]
+        chosen = Chosen(3, "sign", "kernels/file.cpp", 1, 0, "", "")
+        self.assertEqual(mutation.outcome(chosen, pieces, "survived", self.tests)[0], "survived")
+
     def test_a_recorded_test_is_not_run_again(self):
         self.assertEqual(self.kept, self.reached)
 
