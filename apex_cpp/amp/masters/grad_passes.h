@@ -23,7 +23,7 @@ namespace apex::amp::detail {
 /// | in_later_pass | exit         | collected     | adds delayed gradients to the pass's; the path collects the sums   |
 /// | in_pass       | exit_delayed | delayed       | leaves the pass's gradients in the model, scaled                   |
 /// | in_later_pass | exit_delayed | delayed       | adds delayed gradients to the pass's; leaves the sums in the model |
-/// | in_pass       | abandon      | collected     | the path restores the gradients that it removed; masters keep theirs |
+/// | in_pass       | abandon      | collected     | the path restores what it removed; masters keep their gradients    |
 /// | in_later_pass | abandon      | delayed       | restores the delayed gradients                                     |
 /// | collected     | materialize  | collected     | switches from the fused to the materialized path until the step    |
 /// | collected     | end_step     | idle          | drops master gradients; the step has used them                     |
