@@ -193,19 +193,23 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
-def explanations():
-    return {(row["file"], row["rule"], row["original"]): row["reason"] for row in read_rows(ROOT / "tests/mutation/explained.csv")}
+class Explanations:
+    """explained.csv. Its column `code` is a part of the line where the mutant is, for a text that the file has elsewhere, too."""
+
+    def __init__(self, originals):
+        self.originals, self.rows = originals, read_rows(ROOT / "tests/mutation/explained.csv")
+
+    def of(self, one):
+        key = (one.file, one.rule, in_one_line(one.original))
+        rows = [row for row in self.rows if (row["file"], row["rule"], row["original"]) == key]
+        line = (self.originals / one.file).read_text().split("\n")[one.line - 1] if rows else ""
+        return next((row["reason"] for row in rows if row["code"] in line), None)
 
 
-def explanation(explained, one):
-    return explained.get((one.file, one.rule, in_one_line(one.original)))
-
-
-def run_turn(turn, path, chosen, tests, reached, deadline):
+def run_turn(turn, path, chosen, tests, reached, explained, deadline):
     """Turn 0 runs the nearest tests of each mutant, turn 1 the other tests of those that are alive. Appends each mutant's outcome to
     results.csv, where its last row counts."""
     results = {int(row["number"]): row for row in read_rows(path)}
-    explained = explanations()
 
     def is_known(one):
         result = results.get(one.number)
@@ -213,7 +217,7 @@ def run_turn(turn, path, chosen, tests, reached, deadline):
             return False
         return result["outcome"] == "killed" or all(reached[name].built < float(result["finished"]) for name, _, _ in in_order(one, tests, reached))
 
-    waiting = [one for one in chosen if not is_known(one) and not (turn == 1 and explanation(explained, one))]
+    waiting = [one for one in chosen if not is_known(one) and not (turn == 1 and explained.of(one))]
     done = len(chosen) - len(waiting)
     with open(path, "a", newline="") as file, concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         writer = csv.writer(file)
@@ -235,15 +239,14 @@ def run_turn(turn, path, chosen, tests, reached, deadline):
             say(f"{count} of {len(chosen)}: {result[0]} {result[1]} in {result[2]:.0f} s: {one}")
 
 
-def report(folder, chosen):
+def report(path, chosen, explained):
     """Prints the table, and returns whether every survivor is explained."""
-    results = {int(row["number"]): row for row in read_rows(folder / "results.csv")}
-    explained = explanations()
+    results = {int(row["number"]): row for row in read_rows(path)}
     groups, missed = {}, []
     for one in chosen:
         if one.number not in results:
             continue
-        reason = explanation(explained, one)
+        reason = explained.of(one)
         killed = results[one.number]["outcome"] == "killed"
         for key in (one.rule, one.file.split("/")[0], "all"):
             counts = groups.setdefault(key, [0, 0, 0])
@@ -281,9 +284,10 @@ def main():
     tests = tests_of(tree)
     say(f"{len(chosen)} mutants, {len(tests)} tests")
     reached = record(folder, tests)
+    results, explained = folder / "results.csv", Explanations(tree.original)
     for turn in (0, 1):
-        run_turn(turn, folder / "results.csv", chosen, tests, reached, deadline)
-    return 0 if report(folder, chosen) else 1
+        run_turn(turn, results, chosen, tests, reached, explained, deadline)
+    return 0 if report(results, chosen, explained) else 1
 
 
 if __name__ == "__main__":

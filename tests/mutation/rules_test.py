@@ -1,15 +1,17 @@
-"""The rules of mutation.py on a small source: which mutants it has, and that a build with all of them behaves as the original until one is
-switched on."""
+"""The rules of mutation.py on a small source: which mutants it has, that a build with all of them behaves as the original until one is
+switched on, and which are chosen."""
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 COMPILER, ROOT = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(ROOT / "tests/mutation"))
 import rules  # noqa: E402
+import source_tree  # noqa: E402
 
 SOURCE = b"""
 #include <cstdio>
@@ -103,6 +105,25 @@ class Rules(unittest.TestCase):
         reached = {number for number, hit in enumerate(bits.read_bytes()) if hit}
         never = {number for number, mutant in self.separate.items() if mutant.original in ("sum = 0;", "x > 1")}
         self.assertEqual(reached, set(self.separate) - never)
+
+
+class Choice(unittest.TestCase):
+    def test_a_change_leaves_the_mutants_in_other_places(self):
+        changed = SOURCE.replace(b"  if (x == 7) return -1;\n", b"")
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(source_tree, "ROOT", pathlib.Path(folder)):
+            path = pathlib.Path(folder, "kernels/value.cpp")
+            path.parent.mkdir()
+
+            def chosen(source, seed):
+                path.write_bytes(source)
+                taken = source_tree.choose(15, seed)["kernels/value.cpp"]
+                return {(mutant.rule, mutant.original, mutant.fault) for mutant in taken.values()}
+
+            before = chosen(SOURCE, seed=1)
+            gone = {mutant for mutant in before if "x == 7" in mutant[1] or mutant[1] in ("7", "1")}
+            self.assertLess(len(gone), len(before))
+            self.assertLessEqual(before - gone, chosen(changed, seed=1))
+            self.assertNotEqual(before, chosen(SOURCE, seed=2))
 
 
 if __name__ == "__main__":

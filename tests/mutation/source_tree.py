@@ -1,8 +1,9 @@
 """A copy of the repository with mutants, and the build of it."""
+import collections
 import csv
 import dataclasses
+import hashlib
 import pathlib
-import random
 import re
 import shutil
 import subprocess
@@ -48,16 +49,20 @@ def sources():
 
 
 def choose(count, seed):
-    """{file: {number: mutant}}: as many of each rule, by chance. None overlaps another."""
+    """{file: {number: mutant}}: as many of each rule, by chance. None overlaps another. The chance is a checksum of the mutant's texts, so a
+    change of the library leaves all mutants in other places as they are."""
     by_rule = {}
     for file in sources():
+        same = collections.Counter()
         for mutant in rules.candidates((ROOT / file).read_bytes()):
-            by_rule.setdefault(mutant.rule, []).append((file, mutant))
-    chance = random.Random(seed)
+            texts = (mutant.rule, mutant.original, mutant.fault)
+            same[texts] += 1
+            chance = hashlib.sha256("\0".join([str(seed), file, *texts, str(same[texts])]).encode()).digest()
+            by_rule.setdefault(mutant.rule, []).append((chance, file, mutant))
     chosen, number = {}, 0
     for turn, rule in enumerate(sorted(by_rule)):
         wanted = (count - number) // (len(by_rule) - turn)
-        for file, mutant in chance.sample(by_rule[rule], len(by_rule[rule])):
+        for _, file, mutant in sorted(by_rule[rule]):
             taken = chosen.setdefault(file, {})
             if wanted and all(mutant.end <= other.start or other.end <= mutant.start for other in taken.values()):
                 number, wanted = number + 1, wanted - 1
