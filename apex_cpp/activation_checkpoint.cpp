@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <apex_cpp/activation_checkpoint/detail/call_state.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/torch_compat/autograd.h>
 
 #include <algorithm>
@@ -148,11 +149,14 @@ class Recomputation final : public Node {
 };
 
 // Puts the values of buffers back at its end. Kernels that write running statistics do not raise the version of the buffer;
-// where it has not been raised, this does not raise it either: graphs outside of the segment may have saved the buffer.
+// where it has not been raised, this does not raise it either: graphs outside of the segment may have saved the buffer. Left
+// out are buffers that nobody can write in place, such as expanded ones.
 class KeptBuffers {
  public:
   explicit KeptBuffers(const TensorList& buffers) {
-    for (const at::Tensor& buffer : buffers) kept_.push_back({buffer, buffer.detach().clone(), buffer._version()});
+    for (const at::Tensor& buffer : buffers) {
+      if (amp::detail::is_writable(buffer)) kept_.push_back({buffer, buffer.detach().clone(), buffer._version()});
+    }
   }
   ~KeptBuffers() {
     const at::NoGradGuard no_grad;

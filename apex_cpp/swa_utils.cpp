@@ -142,7 +142,17 @@ void ExponentialMovingAverage::update() {
   if (n_averaged() == 0) {
     at::_foreach_copy_(averages_, tensors);
   } else {
-    at::_foreach_lerp_(averages_, converted(tensors, averages_), 1 - next_decay());
+    const auto values = converted(tensors, averages_);
+    std::vector<at::Tensor> averages, weights;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (averages_[i].is_floating_point() || averages_[i].is_complex()) {
+        averages.push_back(averages_[i]);
+        weights.push_back(values[i]);
+      } else {
+        averages_[i].copy_(values[i]);  // nothing trains integers
+      }
+    }
+    if (!averages.empty()) at::_foreach_lerp_(averages, weights, 1 - next_decay());
   }
   n_averaged_.add_(1);
 }

@@ -94,8 +94,13 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const OptimizerList& optimizers, 
   detail::check_capture(scaler, "amp::scale_loss", loss.device());
   if (session_->float8_history()) detail::check_float8_capture("amp::scale_loss", loss.device());
   const double scale = scaler.loss_scale();
-  const at::Tensor loss32 = loss.to(at::kFloat);
-  scaled_ = needs_amp() ? loss32 * scale : loss32;
+  at::Tensor loss32;
+  {
+    const at::AutoGradMode records(at::GradMode::is_enabled() ||
+                                   loss.requires_grad());  // as backward, which needs no grad mode
+    loss32 = loss.to(at::kFloat);
+    scaled_ = needs_amp() ? loss32 * scale : loss32;
+  }
   if (!needs_amp()) return;
   loss_ = loss32.detach();
   watcher_ = detail::BackwardWatcher(loss, scaled_);

@@ -191,9 +191,11 @@ class watch::Recorder : public std::enable_shared_from_this<Recorder> {
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
     auto context = std::make_unique<Context>();
     if (!function.operator_name() || !current()) return context;
-    context->recorder = current();
-    const bool outermost = context->recorder->depth_++ == 0;
+    Recorder* const recorder = current();
+    const bool outermost = recorder->depth_ == 0;
     if (outermost && torch_compat::graph_task() == torch_compat::kNoGraphTask) context->module = module_called(function);
+    ++recorder->depth_;  // after all that may find no memory: the end of such a call is not reported
+    context->recorder = recorder;
     return context;
   }
 

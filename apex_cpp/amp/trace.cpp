@@ -61,8 +61,9 @@ class trace::Recorder : public detail::TraceRecorder {
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
     // Callbacks also run for nodes of the backward pass; only the operators that they call are recorded.
     auto* recorder = function.operator_name() ? dynamic_cast<Recorder*>(thread_recorder()) : nullptr;
+    auto context = std::make_unique<Context>(recorder);
     if (recorder) recorder->start(function);
-    return std::make_unique<Context>(recorder);
+    return context;
   }
   static void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
     if (!context) return;  // LibTorch reported an error of on_start, such as no memory
@@ -70,7 +71,11 @@ class trace::Recorder : public detail::TraceRecorder {
   }
 
   void start(const at::RecordFunction& function) {
-    if (depth_++ > 0) return;
+    if (depth_ == 0) add_op(function);
+    ++depth_;  // after all that may find no memory: the end of such a call is not reported
+  }
+
+  void add_op(const at::RecordFunction& function) {
     TracedOp op;
     op.name = torch_compat::name_of_call(function);
     op.backward = torch_compat::graph_task() != torch_compat::kNoGraphTask;

@@ -46,7 +46,7 @@ bool with_class_among(Classes<Options...>, OptimizerOptions& options, const F& f
 // None for a class of options with neither of them, or of a program's own.
 std::optional<double> cycled_momentum(const OptimizerOptions& options) {
   std::optional<double> found;
-  auto& mutable_options = const_cast<OptimizerOptions&>(options);  // is only read
+  auto& mutable_options = const_cast<OptimizerOptions&>(detail::options_in_use(options));  // is only read
   with_class_among(WithBetas(), mutable_options, [&](auto& as) { found = std::get<0>(as.betas()); });
   with_class_among(WithMomentum(), mutable_options, [&](auto& as) { found = as.momentum(); });
   return found;
@@ -54,8 +54,9 @@ std::optional<double> cycled_momentum(const OptimizerOptions& options) {
 
 // For options that have one.
 void set_cycled_momentum(OptimizerOptions& options, double value) {
-  with_class_among(WithBetas(), options, [&](auto& as) { std::get<0>(as.betas()) = value; });
-  with_class_among(WithMomentum(), options, [&](auto& as) { as.momentum(value); });
+  OptimizerOptions& in_use = detail::options_in_use(options);
+  with_class_among(WithBetas(), in_use, [&](auto& as) { std::get<0>(as.betas()) = value; });
+  with_class_among(WithMomentum(), in_use, [&](auto& as) { as.momentum(value); });
 }
 
 int64_t positive(const char* name, int64_t value) {

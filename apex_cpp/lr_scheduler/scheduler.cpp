@@ -1,4 +1,3 @@
-#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
 #include <apex_cpp/lr_scheduler/detail/numbers.h>
 #include <apex_cpp/lr_scheduler/scheduler.h>
 
@@ -23,17 +22,6 @@ constexpr double kMostSteps = 4294967295;  // of step_count_
 
 using InitialLrs = std::vector<std::shared_ptr<double>>;
 
-// The options that the steps of a group read. They stay one object when a handle or LARC takes the optimizer's groups.
-const torch::optim::OptimizerOptions* options_in_use(const torch::optim::OptimizerParamGroup& group) {
-  const torch::optim::OptimizerOptions* options = &group.options();
-  while (const auto* original = dynamic_cast<const amp::detail::OriginalOptions*>(options)) {
-    const auto* target = original->target();
-    if (!target) break;
-    options = target;
-  }
-  return options;
-}
-
 std::vector<double> current_lrs(torch::optim::Optimizer& optimizer) {
   std::vector<double> lrs;
   for (const auto& group : optimizer.param_groups()) lrs.push_back(group.options().get_lr());
@@ -50,7 +38,7 @@ InitialLrs initial_lrs_of(torch::optim::Optimizer& optimizer) {
   for (auto each = known.begin(); each != known.end();) each = each->second.expired() ? known.erase(each) : std::next(each);
   InitialLrs lrs;
   for (const auto& group : optimizer.param_groups()) {
-    std::weak_ptr<double>& place = known[options_in_use(group)];
+    std::weak_ptr<double>& place = known[&detail::options_in_use(group.options())];
     lrs.push_back(place.lock());
     if (!lrs.back()) place = lrs.back() = std::make_shared<double>(group.options().get_lr());
   }

@@ -106,11 +106,6 @@ std::unique_ptr<torch::optim::OptimizerParamState> FusedNovoGrad::new_state(cons
   return state;
 }
 
-void FusedNovoGrad::forget_first_step(const detail::LaunchSet& set) {
-  if (!set.fresh) return;
-  for (const at::Tensor& param : set.params) state_.erase(param.unsafeGetTensorImpl());
-}
-
 void FusedNovoGrad::update_group(size_t group, const std::vector<detail::LaunchSet>& sets) {
   const auto& options = detail::options_of<FusedNovoGradOptions>(param_groups_[group]);
   const at::Tensor all_norms = norms_of(group);

@@ -96,8 +96,6 @@ class FusedNovoGrad : public FusedOptimizer {
 
  private:
   void update_group(size_t group, const std::vector<detail::LaunchSet>& sets);
-  /// Drops the states of a set that is `fresh`, so that its next step is a first one again.
-  void forget_first_step(const detail::LaunchSet& set);
   /// The norm of a parameter; undefined if it has none yet.
   at::Tensor norm_of(const at::Tensor& param) const;
   /// Whether each parameter's norm is the element of `norms` at the parameter's position.

@@ -283,6 +283,11 @@ std::vector<LaunchSet> FusedOptimizer::launch_sets_of(size_t group, bool split_f
   return sets;
 }
 
+void FusedOptimizer::forget_first_step(const LaunchSet& set) {
+  if (!set.fresh) return;
+  for (const at::Tensor& param : set.params) state_.erase(param.unsafeGetTensorImpl());
+}
+
 std::vector<std::vector<LaunchSet>> FusedOptimizer::launch_sets(bool split_fresh) {
   std::vector<std::vector<LaunchSet>> sets;
   for (size_t group = 0; group < param_groups_.size(); ++group) sets.push_back(launch_sets_of(group, split_fresh));

@@ -212,6 +212,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
       mark_updated();
     }
   }
+  /// Called where a set is not updated: drops the states of a set that is `fresh`, so that its next step is a first one again.
+  void forget_first_step(const detail::LaunchSet& set);
   /// Called once parameters are updated: an error of this step then says so.
   void mark_updated() { has_updated_ = true; }
   /// Calls `call(set, settings, tensors)` for each set, with the group's step count in the settings or the tensors, and

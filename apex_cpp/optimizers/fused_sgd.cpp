@@ -2,6 +2,8 @@
 
 #include <apex_cpp/optimizers/detail/fused_step.h>
 
+#include <c10/util/ScopeExit.h>
+
 #include "kernels/optimizers.h"
 
 namespace apex::optimizers {
@@ -49,6 +51,7 @@ void FusedSGD::update() {
     auto settings = settings_of(detail::options_of<FusedSGDOptions>(param_groups_[group]));
     const kernels::StepTensors tensors = set_scaling(settings);
     update_sets(sets[group], [&](const detail::LaunchSet& set) {
+      auto stays_fresh = c10::make_scope_exit([&] { forget_first_step(set); });  // where the kernel refuses a tensor
       std::vector<at::Tensor> momentum_buffers;
       for (const at::Tensor& param : set.params) {
         at::Tensor& buffer = state_of<FusedSGDParamState>(param).momentum_buffer;
@@ -57,6 +60,7 @@ void FusedSGD::update() {
       settings.first_run = set.fresh;
       kernels::multi_tensor_sgd(set.grads, set.params, momentum_buffers, set.model_params, settings,
                                 detail::placed_on(set.params.front().device(), tensors));
+      stays_fresh.release();
     });
   }
 }

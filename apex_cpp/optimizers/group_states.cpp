@@ -90,7 +90,8 @@ std::vector<const GroupState*> FusedOptimizer::group_states() const {
 }
 
 void FusedOptimizer::match_group_states() {
-  if (group_states_.empty() || !unique_groups_.is_due(param_groups_)) return;
+  if (group_states_.empty() && removed_states_.empty()) return;
+  if (!unique_groups_.is_due(param_groups_)) return;
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     detail::check_class(rules_, group, param_groups_[group].options());
   }

@@ -41,7 +41,7 @@ void DeviceTable::upload(const std::vector<std::byte>& bytes, c10::Device device
   memory_ = at::empty({static_cast<int64_t>(bytes.size())}, bytes_on(device));
   // Pinned memory, so that the host does not wait for the copy. The allocator does not reuse it before the copy is done.
   const at::Tensor staging = at::empty({memory_.numel()}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
-  std::memcpy(staging.mutable_data_ptr(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(staging.mutable_data_ptr(), bytes.data(), bytes.size());
   memory_.copy_(staging, /*non_blocking=*/true);
 }
 

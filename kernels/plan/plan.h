@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/InferenceMode.h>
 
 #include <array>
 #include <cstdint>
@@ -29,6 +30,11 @@ constexpr bool is_remainder(at::ScalarType dtype) { return dtype == at::kShort |
 
 // Whether a list holds codes of moments.
 constexpr bool is_code(at::ScalarType dtype) { return dtype == at::kByte; }
+
+// Whether LibTorch allows this access: it writes tensors of inference mode there alone.
+inline bool allows(Access access, const at::Tensor& tensor) {
+  return access == Access::read || !tensor.is_inference() || c10::InferenceMode::is_enabled();
+}
 
 // "params[1]", or with a role "tensor_lists[0][1] (params)".
 std::string name_of(const TensorList& list, size_t index);

@@ -57,7 +57,7 @@ void leave_shared_memory(TensorLists lists) {
 bool matches(const Fingerprint& print, const at::Tensor& tensor, Access access) {
   return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_neg() && tensor.numel() == print.numel &&
          tensor.scalar_type() == print.dtype && tensor.device() == print.device && same_geometry(print, tensor) &&
-         tensor.const_data_ptr() == print.data && (access == Access::read || !shares_memory(tensor));
+         tensor.const_data_ptr() == print.data && allows(access, tensor) && (access == Access::read || !shares_memory(tensor));
 }
 
 Fingerprint fingerprint_of(const at::Tensor& tensor, Access access) {

@@ -267,6 +267,7 @@ TEST(Checkpoint, ComputesUnderTheAutocastOfTheForwardPass) {
   const auto grads = run(true);
   EXPECT_TRUE(grads[0].equal(expected[0]));
   EXPECT_TRUE(grads[1].allclose(expected[1], 1.0 / 256, 1.0 / 256));
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(torch::kCPU)) << "the backward pass has switched it off again";
 }
 
 TEST(Checkpoint, RunsInBackwardPassesOfSeveralThreads) {
@@ -378,6 +379,23 @@ TEST(Checkpoint, LeavesBuffersAloneThatOtherGraphsHaveSaved) {
   const Tensor x = values({2, 4}, 1);
   checkpoint(block, block->forward(x)).sum().backward();
   EXPECT_TRUE(block->fc->weight.grad().defined());
+}
+
+/// Its mask is one row, expanded to two.
+struct MaskedImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return fc(x) * mask; }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(4, 4));
+  Tensor mask = register_buffer("mask", torch::ones({1, 4}).expand({2, 4}));
+};
+TORCH_MODULE(Masked);
+
+TEST(Checkpoint, TakesModulesWithExpandedBuffers) {
+  Masked block;
+  const Tensor x = values({2, 4}, 1);
+  block->forward(x).sum().backward();
+  const auto expected = grads_of(block->parameters());
+  checkpoint(block, x).sum().backward();
+  expect_same(grads_of(block->parameters()), expected);
 }
 
 TEST(Checkpoint, TakesPointersToModulesAndHandlesOfAmp) {

@@ -75,6 +75,40 @@ std::string trained_at(const std::string& level, bool checkpoints, const torch::
 
 TEST_P(CheckpointLevels, TrainToTheBitsOfPlainCalls) { EXPECT_EQ(trained_at(GetParam(), true), trained_at(GetParam(), false)); }
 
+class CheckpointCasts : public AmpTest {};
+
+// The plain use leaves its cast of the weight in the cache: a cast outside of the function's graph.
+TEST_F(CheckpointCasts, TakeNoneFromTheCacheAndLeaveTheThreadAsItWas) {
+  for (const char* level : {"O1", "O4"}) {
+    amp::reset();
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet().loss_scale(1.0));
+    const Tensor weight = model->fc1->weight, x = torch::ones({4, 6});
+    const auto layer = [&weight](const Tensor& input) { return torch::linear(input, weight); };
+    const Tensor plain = layer(x), again = checkpoint(layer, x);
+    { amp::scale_loss((plain + again).to(torch::kFloat).sum(), opt).backward(); }
+    EXPECT_TRUE(weight.grad().equal(torch::full({5, 6}, 8.0))) << level << ": each use has four rows of ones";
+    checkpoint(layer, x).to(torch::kFloat).sum().backward();  // outside of a block, which would restore the casts, too
+    layer(x);
+    const amp::trace trace;
+    layer(x);
+    ASSERT_EQ(trace.ops().size(), 1u) << level;
+    EXPECT_EQ(trace.ops()[0].cache_hits(), 1) << level << ": of the weight\n" << trace;
+  }
+}
+
+TEST_F(CheckpointCasts, AreInTheTraceOfTheBackwardPass) {
+  Mlp model;
+  auto net = amp::initialize(model, "O1", quiet());
+  const Tensor loss = checkpoint(net, features()).to(torch::kFloat).sum();
+  const amp::trace trace;
+  loss.backward();
+  size_t casts = 0;
+  for (const auto& op : trace.ops()) casts += op.casts.size();
+  EXPECT_EQ(casts, 5u) << "of the features, two weights and two biases\n" << trace;
+}
+
 class CheckpointLevelsOnCuda : public CheckpointLevels {};
 INSTANTIATE_TEST_SUITE_P(All, CheckpointLevelsOnCuda, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"));
 

@@ -63,6 +63,38 @@ struct CountingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Counting);
 
+/// As of a program that calls torch::save and torch::load alone.
+class ProtectedImpl : public torch::nn::Module {
+ public:
+  Tensor forward(const Tensor& x) { return fc(x); }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+  int64_t epoch = 0;
+
+ protected:
+  void save(torch::serialize::OutputArchive& archive) const override {
+    torch::nn::Module::save(archive);
+    archive.write("epoch", c10::IValue(epoch));
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    torch::nn::Module::load(archive);
+    c10::IValue value;
+    archive.read("epoch", value);
+    epoch = value.toInt();
+  }
+};
+TORCH_MODULE(Protected);
+
+TEST_P(CustomSaveAndLoad, MayBeProtected) {
+  Protected model, plain;
+  auto net = amp::initialize(model, level(), quiet());
+  net->epoch = 7;
+  restore(plain, saved(net));
+  EXPECT_EQ(plain->epoch, 7);
+  plain->epoch = 9;
+  restore(net, saved(plain));
+  EXPECT_EQ(net->epoch, 9);
+}
+
 std::vector<Tensor> float32_tensors_of(const torch::nn::Module& module) {
   std::vector<Tensor> tensors;
   for (const auto& p : module.parameters()) tensors.push_back(p.detach().to(torch::kFloat));

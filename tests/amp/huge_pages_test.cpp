@@ -143,6 +143,15 @@ TEST_F(HugePages, ACustomAllocatorIsNotReplaced) {
   c10::SetCPUAllocator(c10::GetDefaultCPUAllocator());
 }
 
+TEST_F(HugePages, TensorsOfAnotherLayoutOrDeviceGainNothing) {
+  const auto elsewhere = torch::TensorOptions().dtype(torch::kByte).device(torch::kMeta);
+  for (const torch::Tensor& buffer : {torch::eye(3).to_sparse(), torch::empty({kLarge}, elsewhere)}) {
+    const auto model = std::make_shared<torch::nn::Module>();
+    model->register_buffer("buffer", buffer);
+    EXPECT_FALSE(amp::detail::would_gain_from_huge_pages(model.get())) << buffer.is_sparse();
+  }
+}
+
 // The hint. It comes once a process, so that each test has a process of its own.
 
 std::string printed(torch::nn::Linear& model, const amp::InitializeOptions& options) {

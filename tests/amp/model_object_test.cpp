@@ -218,6 +218,19 @@ TEST_P(ModelObject, ASharedPointerAndItsHandleShareDataMembers) {
   EXPECT_EQ(static_cast<CounterImpl*>(net.get()), model.get());
 }
 
+TEST_P(ModelObject, SwapAndResetOfAHandleOfASharedPointerChangeTheWholeHandle) {
+  auto a = std::make_shared<torch::nn::LinearImpl>(6, 3), b = std::make_shared<torch::nn::LinearImpl>(6, 3);
+  auto [first, second] = amp::initialize(std::tie(a, b), level(), quiet());
+  const auto *of_first = first.get(), *of_second = second.get();
+  first.swap(second);
+  EXPECT_EQ(first.get(), of_second);
+  EXPECT_EQ(second.get(), of_first);
+  EXPECT_EQ(std::shared_ptr<torch::nn::LinearImpl>(first).get(), of_second);
+  first.reset();
+  EXPECT_TRUE(first.is_empty());
+  EXPECT_FALSE(static_cast<bool>(first));
+}
+
 void train_by_reference(Counter& model, torch::optim::Optimizer& optimizer) {
   for (int i = 0; i < 2; ++i) {
     optimizer.zero_grad();

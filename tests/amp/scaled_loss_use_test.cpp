@@ -130,6 +130,34 @@ TEST_P(ScaledLossUse, TheLossMayBeUsedAfterTheBlock) {
   expect_trains();
 }
 
+// LibTorch's backward does not need grad mode either.
+TEST_P(ScaledLossUse, ABlockMayBeWithinANoGradGuard) {
+  const Tensor given = loss();
+  const auto before = bytes_of(*model);
+  const torch::NoGradGuard no_grad;
+  auto block = amp::scale_loss(given, opt);
+  EXPECT_EQ(message_of([&] { block.backward(), block.finish(); }), "");
+  opt->step();
+  EXPECT_NE(bytes_of(*model), before);
+}
+
+// As for a log. LibTorch then drops the loss's hooks, and the program may add its own.
+TEST_P(ScaledLossUse, TheLossMayBeWrittenInTheBlock) {
+  const Tensor given = loss();
+  bool called = false;
+  {
+    auto block = amp::scale_loss(given, opt);
+    block.backward({}, /*retain_graph=*/true);
+    given.div_(4);
+    given.register_hook([&called](const Tensor&) { called = true; });
+    EXPECT_EQ(message_of([&] { block.finish(); }), "");
+  }
+  given.backward();
+  EXPECT_TRUE(called) << "the end of the block leaves the program's hook";
+  model->zero_grad();
+  expect_trains();
+}
+
 TEST_P(ScaledLossUse, ABlockKeepsNoGraphAlive) {
   torch_compat::NodePtr node;
   Tensor kept;
@@ -142,6 +170,16 @@ TEST_P(ScaledLossUse, ABlockKeepsNoGraphAlive) {
     kept = block.tensor().detach();
   }
   EXPECT_EQ(node.use_count(), 1);
+}
+
+// A write in place drops the hooks of the loss, which the end of the block has removed already.
+TEST_P(ScaledLossUse, TheLossIsTheProgramsAloneAfterTheBlock) {
+  const Tensor given = loss();
+  auto block = amp::scale_loss(given, opt);
+  block.backward();
+  block.finish();
+  EXPECT_EQ(given.use_count(), 1u);
+  given.div_(4);
 }
 INSTANTIATE_TEST_SUITE_P(Levels, ScaledLossUse, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"));
 

@@ -1,5 +1,6 @@
 // Inf and NaN in gradients: with a fixed loss scale they reach the weights, as in Apex. With skip_nonfinite every level checks,
 // skips and reports them as with a dynamic scale.
+#include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/optimizers.h>
 
 #include <sstream>
@@ -107,6 +108,24 @@ TEST_P(SkipNonfinite, Scale10WithoutItAStaticScaleNeverSkips) {
     EXPECT_FALSE(amp::step_result(*opt).skipped) << scale;
     EXPECT_FALSE(model->fc2->bias.isfinite().all().item<bool>()) << scale;
   }
+}
+
+// No rank waits for a block that checks nothing, and such a block heeds no other rank.
+TEST_P(SkipNonfinite, Scale10OnlyBlocksThatCheckExchangeOverflows) {
+  int exchanges = 0;
+  const auto exchange = amp::detail::begin_overflow_exchange([&exchanges](bool found_here) {
+    EXPECT_FALSE(found_here);
+    ++exchanges;
+    return std::vector<int>{1};
+  });
+  for (const bool checks : {false, true}) {
+    model = Mlp();
+    start(quiet().loss_scale(128.0).skip_nonfinite(checks));
+    train();
+    EXPECT_EQ(exchanges, checks ? 1 : 0);
+    EXPECT_EQ(amp::step_result(*opt).skipped, checks);
+  }
+  amp::detail::end_overflow_exchange(exchange);
 }
 
 TEST_P(SkipNonfinite, WarnsAfterManySkipsInARow) {

@@ -97,6 +97,23 @@ TEST_P(Submodules, AreLoadedFromFloat32) {
   }
 }
 
+TEST_P(Submodules, ALayerThatIsAddedLaterIsSavedAndLoadedInFloat32) {
+  const auto type = model->fc1->weight.scalar_type();
+  net->fc1 = net->replace_module("fc1", torch::nn::Linear(earlier->options));
+  net->fc1->to(type);
+  opt->add_param_group(torch::optim::OptimizerParamGroup(net->fc1->parameters()));
+  step(1);
+  torch::nn::Linear plain(earlier->options);
+  restore(plain, saved(net->fc1));
+  EXPECT_TRUE(torch::equal(plain->weight, net->fc1->weight.to(torch::kFloat)));
+  restore(net->fc1, file);
+  EXPECT_TRUE(torch::equal(net->fc1->weight, earlier->weight.to(type)));
+  step(0);
+  EXPECT_TRUE(torch::equal(net->fc1->weight, earlier->weight.to(type))) << "the master has the values, too";
+  torch::optim::SGD again(net->parameters(), 0.1);
+  EXPECT_EQ(message_of([&] { (void)amp::initialize(net, again, level(), quiet()); }), "");
+}
+
 TEST_P(Submodules, AFileOfAnotherShapeIsNotLoaded) {
   if (model->fc1->weight.scalar_type() == torch::kFloat) return;  // LibTorch takes the file's shape over
   torch::nn::Linear other(7, 5);

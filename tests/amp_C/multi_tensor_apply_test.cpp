@@ -157,6 +157,10 @@ TEST(MultiTensorApply, MismatchedTensorsAreErrorsThatNameThem) {
   expect_error<c10::ValueError>(
       [] { multi_tensor_apply<1>(512, 1, flag(), {{at::empty({int64_t{1} << 31}, at::kByte)}}, MarkLast(), int64_t{0}); },
       {"chunk_size 1 is too small"});
+  const at::Tensor memory = at::zeros({8}, at::kByte);
+  expect_error([&] { multi_tensor_apply<1>(512, 16, flag(), {{memory.slice(0, 0, 8, 2)}}, MarkLast(), int64_t{4}); },
+               {"tensor_lists[0][0] is sparse, or has gaps or repeats in its memory"});
+  EXPECT_EQ(memory.count_nonzero().item<int64_t>(), 0);
 }
 
 // Without nvcc there is no code for other devices: meta tensors stand for them.

@@ -167,6 +167,27 @@ TEST_F(CastScope, EnableCastsKeepsTheRulesOfTheThreadsOwnInitialize) {
   EXPECT_EQ(mm_type(), torch::kHalf);
 }
 
+TEST_F(CastScope, EnableCastsLeavesRulesThatAnotherThreadHasReset) {
+  struct EnablesImpl : torch::nn::Module {
+    Tensor forward(const Tensor& x) {
+      const amp::enable_casts on;
+      return torch::mm(x, x.t());
+    }
+  };
+  torch::nn::ModuleHolder<EnablesImpl> enables(std::make_shared<EnablesImpl>());
+  auto net = amp::initialize(enables, "O1", quiet());
+  std::thread([&] {
+    amp::reset();
+    auto newer = amp::initialize(model, "O4", quiet());
+  }).join();
+  EXPECT_EQ(mm_type(), torch::kFloat);
+  {
+    const amp::enable_casts on;
+    EXPECT_EQ(mm_type(), torch::kBFloat16) << "by the newest rules";
+  }
+  EXPECT_EQ(net->forward(features()).scalar_type(), torch::kHalf) << "within a handle's forward its own stay";
+}
+
 TEST_F(CastScope, EnableCastsWithoutCastsDoesNothing) {
   {
     const amp::enable_casts before;

@@ -288,6 +288,17 @@ TEST_F(CacheInTraining, GradientsThroughDetachedOrHookedViewsAreAsWithoutAmp) {
   EXPECT_TRUE(torch::equal(weight.grad(), torch::full_like(weight, 2)));
 }
 
+// As of a physics-informed network, whose points lie in rows.
+TEST_F(CacheInTraining, ATransposedInputMayBeAskedForItsGradient) {
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet());
+  const Tensor rows = features().t().contiguous().requires_grad_(), points = rows.t();
+  const Tensor sum = net->forward(points).to(torch::kFloat).sum();
+  bool called = false;
+  points.register_hook([&called](const Tensor&) { called = true; });
+  EXPECT_TRUE(torch::autograd::grad({sum}, {points}, {}, /*retain_graph=*/true)[0].any().item<bool>());
+  EXPECT_TRUE(called);
+}
+
 // As in adversarial training and saliency maps. A cast holds the input by autograd's graph.
 TEST_F(CacheInTraining, InputsThatRequireGradAreFreed) {
   for (const bool with_optimizer : {false, true}) {

@@ -5,9 +5,12 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <random>
+#include <thread>
 
 #include "tests/errors.h"
 #include "tests/examples/scratch.h"
@@ -51,6 +54,13 @@ TEST(MedianInterval, IsStudentsForFewValuesAndUnboundedForOne) {
   // Some ten roundings of values below 6, by 2^-51 at most: 5e-15.
   EXPECT_NEAR(std::log(three.high), 9.925 / std::sqrt(3.0), 1e-14);
   EXPECT_NEAR(std::log(three.low), -9.925 / std::sqrt(3.0), 1e-14);
+  // Logarithms -1 and 1: deviation of the mean 1, quantile 63.657 of one degree of freedom. Some ten roundings of it by 2^-51:
+  // 3e-13.
+  EXPECT_NEAR(std::log(amp::detail::median_interval({std::exp(1.0), std::exp(-1.0)}).high), 63.657, 1e-12);
+  // Logarithms -3 to 3: the sum of squares is 28, the quantile of six degrees of freedom 3.707.
+  std::vector<double> seven;
+  for (int i = -3; i <= 3; ++i) seven.push_back(std::exp(i));
+  EXPECT_NEAR(std::log(amp::detail::median_interval(seven).high), 3.707 * std::sqrt(28.0 / 6 / 7), 1e-13);
   const auto one = amp::detail::median_interval({3});
   EXPECT_EQ(one.median, 3);
   EXPECT_EQ(one.low, 0);
@@ -65,6 +75,7 @@ TEST(Orders, AreDecidedIfTheWholeIntervalAgrees) {
   EXPECT_EQ(amp::detail::order_of({1, 0.92, 1.09}), Order::equal);
   EXPECT_EQ(amp::detail::order_of({0.95, 0.92, 0.97}), Order::equal);  // a difference that does not matter
   EXPECT_EQ(amp::detail::order_of({0.9, 0.8, 1.0}), Order::unknown);
+  EXPECT_EQ(amp::detail::order_of({1.2, 1.0, 1.5}), Order::unknown);
   EXPECT_EQ(amp::detail::order_of({1.5, 0.9, 2.5}), Order::unknown);
 }
 
@@ -93,6 +104,7 @@ TEST(Rounds, AreAddedWhileAnOrderIsUndecided) {
   EXPECT_TRUE(amp::detail::needs_rounds({}, 24));
   EXPECT_TRUE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 7), 24));  // not looked at yet
   EXPECT_FALSE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 8), 24));
+  EXPECT_TRUE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 9), 24));  // looked at again after twelve
   EXPECT_TRUE(amp::detail::needs_rounds(rounds_with(0.9, 0.5, 8), 24));
   EXPECT_FALSE(amp::detail::needs_rounds(rounds_with(0.9, 0.5, 24), 24));
   EXPECT_FALSE(amp::detail::needs_rounds(rounds_with(0.66, 0.05, 4), 4));
@@ -149,6 +161,29 @@ TEST(Comparison, RecordsEveryLevelWithEverySeed) {
   EXPECT_THROW(amp::properties(), c10::Error);  // no session is left
 }
 
+// Of three steps the first is left out, and one of the others takes at least 20 ms: their median, which is their mean, is at
+// least 10 ms.
+TEST(Comparison, TimesTheStepsAfterTheFirst) {
+  const Scratch scratch;
+  const auto program = [](const amp::OptLevel& level, amp::ComparisonRun& run) {
+    torch::nn::Linear model(2, 2);
+    auto net = amp::initialize(model, level);
+    while (run.next()) {
+      if (run.only_times() && run.step() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      run.loss(1.0);
+    }
+  };
+  const auto options = amp::ComparisonOptions().steps(1).seeds(1).timed_steps(3).rounds(1);
+  amp::Comparison({"O0", "O1", "O2"}, program, options).run(scratch.path());
+  const auto rows = lines_of(scratch.read("times.csv"));
+  ASSERT_EQ(rows.size(), 4u);
+  for (size_t i = 1; i < rows.size(); ++i) {
+    size_t step_ms = 0;
+    for (int field = 0; field < 4; ++field) step_ms = rows[i].find(',', step_ms) + 1;
+    EXPECT_GE(std::stod(rows[i].substr(step_ms)), 10) << rows[i];
+  }
+}
+
 TEST(Comparison, HasTheDtypesMemoryAndStepsOfEachLevel) {
   const Scratch scratch;
   amp::Comparison({"O0", "O2"}, train_linear, amp::ComparisonOptions().steps(8).seeds(1).timed_steps(1).rounds(1))
@@ -172,6 +207,61 @@ TEST(Comparison, HasTheDtypesMemoryAndStepsOfEachLevel) {
   EXPECT_GE(held, 3 * 2080 * 4);
   EXPECT_LE(held, 3.3 * 2080 * 4);
   EXPECT_GE(peak, held + 16 * 64 * 4);  // the batch, at the least
+}
+
+TEST(TensorMemory, CountsEveryByteOfItsDevicesBlocks) {
+  int first = 0, second = 0;
+  amp::detail::TensorMemory memory, of_gpus(at::kCUDA);
+  for (auto* counts : {&memory, &of_gpus}) counts->reportMemoryUsage(&first, 1, 0, 0, at::kCPU);
+  EXPECT_EQ(memory.live(), 1);
+  EXPECT_EQ(of_gpus.live(), 0);
+  memory.reportMemoryUsage(&second, -64, 0, 0, at::kCPU);  // a block from before
+  EXPECT_EQ(memory.live(), 1);
+  memory.reportMemoryUsage(&first, -1, 0, 0, at::kCPU);
+  EXPECT_EQ(memory.live(), 0);
+  EXPECT_EQ(memory.take_peak(), 1);
+  EXPECT_EQ(memory.take_peak(), 0);
+}
+
+TEST(ComparisonRun, ListsNoFrozenParameters) {
+  const Scratch scratch;
+  amp::ComparisonRun run(1);
+  torch::nn::Linear model(4, 2);
+  model->bias.requires_grad_(false);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O0", amp::InitializeOptions().verbosity(0));
+  while (run.next()) {
+    const auto loss = net->forward(torch::ones({3, 4})).sum();
+    amp::scale_loss(loss, opt).backward();
+    opt.step();
+    run.loss(loss);
+  }
+  run.write(scratch.path());
+  EXPECT_EQ(scratch.read("parameters.csv"), "parameter,numel,dtype,grad_dtype,master_dtype\nweight,8,Float,Float,\n");
+  amp::reset();
+}
+
+// The first step overflows, and halves the scale.
+TEST(ComparisonRun, WritesTheSumOfLossesTheScaleAndSkippedSteps) {
+  const Scratch scratch;
+  amp::ComparisonRun run(2);
+  torch::nn::Linear model(4, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", amp::InitializeOptions().verbosity(0));
+  while (run.next()) {
+    opt.zero_grad();
+    const double factor = run.step() == 0 ? std::numeric_limits<double>::infinity() : 1.0;
+    amp::scale_loss(net->forward(torch::ones({3, 4})).mean() * factor, opt).backward();
+    opt.step();
+    run.loss(1.5);
+    run.loss(2.0);
+  }
+  run.write(scratch.path());
+  const auto rows = lines_of(scratch.read("steps.csv"));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].substr(0, rows[1].rfind(',')), "1,3.5,65536,1");
+  EXPECT_EQ(rows[2].substr(0, rows[2].rfind(',')), "2,3.5,32768,0");
+  amp::reset();
 }
 
 TEST(Comparison, RepeatsRunsExactlyWithTheProgramsLosses) {
@@ -221,6 +311,8 @@ TEST(ComparisonRun, RejectsCallsInTheWrongOrderAndInvalidValues) {
   EXPECT_NE(error_of([&] { run.loss(torch::ones({2})); }).find("a tensor of 2 elements"), std::string::npos);
   EXPECT_NE(error_of([&] { run.next(); }).find("step 0 ended without its loss"), std::string::npos);
   EXPECT_NE(error_of([&] { run.test_accuracy(75); }).find("Give the fraction of correct predictions"), std::string::npos);
+  EXPECT_NE(error_of([&] { run.test_accuracy(-0.5); }).find("Give the fraction of correct predictions"), std::string::npos);
+  for (const double share : {0.0, 1.0}) EXPECT_EQ(error_of([&] { run.test_accuracy(share); }), "") << share;
   EXPECT_NE(error_of([] { amp::ComparisonRun(0); }).find("steps=0 is not allowed"), std::string::npos);
   run.loss(1.0);
   EXPECT_TRUE(run.next());

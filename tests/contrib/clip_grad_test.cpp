@@ -146,8 +146,7 @@ TEST(ContribClipGradNorm, MatchesLibTorch) {
   for (size_t i = 0; i + 1 < params.size(); ++i) EXPECT_TRUE(torch::allclose(params[i].grad(), reference[i].grad(), 1e-6, 0));
 }
 
-// The 1e-6 in the coefficient's denominator takes 4e-7 of a value at most; float32 rounds by 6e-8 of it. So in the next two
-// tests.
+// The 1e-6 in the coefficient's denominator takes 4e-7 of a value at most; float32 rounds by 6e-8 of it. So in the next tests.
 TEST(ContribClipGradNorm, AcceptsOneTensorNoneAndTiedParameters) {
   EXPECT_EQ(contrib::clip_grad_norm_(Tensors{}, 1.0).item<double>(), 0);
   EXPECT_EQ(contrib::clip_grad_norm_(torch::zeros({2}).requires_grad_(), 1.0).item<double>(), 0);
@@ -178,6 +177,23 @@ TEST(ContribClipGradNorm, AcceptsGradientsWithGapsInMemory) {
   EXPECT_NEAR(contrib::clip_grad_norm_(param, 1.0).item<double>(), std::sqrt(12.0), 1e-6);
   EXPECT_NEAR(norm64({param.grad()}, 2), 1.0, 1e-6);
   EXPECT_EQ(memory[0][1].item<float>(), 1.0F) << "what lies between is left alone";
+}
+
+// As `imag()` of a conjugated tensor is one: the memory has the other sign. The norm of 3 and -4 is 5.
+TEST(ContribClipGradNorm, AcceptsNegatedViews) {
+  Tensor param = torch::zeros({2}).requires_grad_();
+  param.mutable_grad() = torch::_neg_view(torch::tensor({-3.0F, 4.0F}));
+  EXPECT_EQ(contrib::clip_grad_norm_(param, 2.5).item<float>(), 5.0F);
+  EXPECT_NEAR(param.grad()[0].item<float>(), 1.5F, 1e-6);
+  EXPECT_NEAR(param.grad()[1].item<float>(), -2.0F, 1e-6);
+}
+
+TEST(ContribClipGradNorm, ToANormOf0GivesZeros) {
+  for (const double order : {2.0, 1.0, kInfiniteOrder}) {
+    const Tensors params = params_with_grads(kMixed);
+    EXPECT_GT(contrib::clip_grad_norm_(params, 0.0, order).item<double>(), 0);
+    for (const Tensor& grad : grads_of(params)) EXPECT_EQ(grad.count_nonzero().item<int64_t>(), 0) << order;
+  }
 }
 
 TEST(ContribClipGradNorm, SkipsEmptyGradients) {

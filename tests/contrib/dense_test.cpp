@@ -73,6 +73,9 @@ TEST(MlpModule, HasApexsNamesAndInitialization) {
   // runs.
   EXPECT_NEAR(mlp->weights[0].std().item<double>() / std::sqrt(2.0 / 1000), 1, 5.0 / 690);
   EXPECT_NEAR(mlp->biases[0].std().item<double>() / std::sqrt(1.0 / 600), 1, 5.0 / std::sqrt(1200));
+  // The standard error of a mean is the deviation over the root of the number of draws.
+  EXPECT_NEAR(mlp->weights[0].mean().item<double>(), 0, 5 * std::sqrt(2.0 / 1000 / 240000));
+  EXPECT_NEAR(mlp->biases[0].mean().item<double>(), 0, 5 * std::sqrt(1.0 / 600 / 600));
   std::ostringstream text;
   text << *mlp;
   EXPECT_TRUE(contains(text.str(), "activation=relu")) << text.str();

@@ -206,7 +206,7 @@ TEST(XentropyLoss, RejectsUnsupportedArguments) {
   };
   expect_error(Tensor(), labels, "undefined");
   expect_error(logits.view({2, 2, 3}), labels, "view({-1, classes})");
-  expect_error(logits.to(torch::kInt), labels, "Int");
+  expect_error(logits.to(torch::kInt), labels, "logits are Int. Convert them to float16, bfloat16, float32 or float64.");
   expect_error(torch::zeros({4, 0}), labels, "no classes");
   expect_error(logits, Tensor(), "undefined");
   expect_error(logits, labels.view({2, 2}), "view(-1)");
@@ -216,6 +216,7 @@ TEST(XentropyLoss, RejectsUnsupportedArguments) {
   expect_error(logits, labels, "from 0 to 1", 1.5);
   expect_error(logits, labels, "from 0 to 1", -0.5);
   expect_error(logits, torch::tensor({0, 1, 3, 1}), "label 2 is 3, but there are 3 classes");
+  expect_error(logits, torch::tensor({3, 1, 2, 1}), "label 0 is 3, but there are 3 classes");
   EXPECT_THROW(SoftmaxCrossEntropyLoss::apply(logits, torch::tensor({0, -1, 2, 1})), c10::IndexError);
   const Tensor x = logits.clone().requires_grad_();
   const Tensor sum = SoftmaxCrossEntropyLoss::apply(x, labels).square().sum();

@@ -1,4 +1,5 @@
 // The parameters that DistributedDataParallel reduces.
+#include <apex_cpp/activation_checkpoint.h>
 #include <apex_cpp/parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -28,6 +29,23 @@ TEST(Ddp, NamesUnusedParametersOnEveryRank_DDP_05_BUG_23) {
     EXPECT_TRUE(
         net->second->weight.grad().equal(torch::full({5, 4}, 3.0f * static_cast<float>(world_size())) * (1.0 / world_size())));
   }
+}
+
+// The node of a checkpoint reaches the parameters of all of its results, with undefined gradients where a result is unused.
+TEST(Ddp, NamesParametersThatGotAnUndefinedGradient) {
+  TwoBranches net;
+  auto ddp = DistributedDataParallel(net, Options().message_size(1));
+  const auto backward = [&](bool uses_second) {
+    net->zero_grad();
+    const auto both = [net](const Tensor& x) mutable { return std::make_pair(net->first(x), net->second(x)); };
+    const auto [a, b] = checkpoint(both, torch::ones({1, 4}));
+    (uses_second ? a.sum() + b.sum() : a.sum()).backward();
+  };
+  backward(true);
+  const std::string message = message_of([&] { backward(rank() != 0); });
+  EXPECT_TRUE(contains(message, "'second.weight' on rank 0,")) << message;
+  backward(true);
+  EXPECT_TRUE(net->second->weight.grad().defined());
 }
 
 TEST(Ddp, DelayedReductionToleratesUnusedParameters_DDP_06) {

@@ -314,6 +314,37 @@ TEST(DistributedFusedAdamAmp, AnOverflowOfAnAbandonedBlockIsForgotten) {
   EXPECT_EQ(amp::step_result(opt).nonfinite_ranks, std::vector<int>{world_size() - 1});
 }
 
+TEST(DistributedFusedAdamAmp, CountsTheInfAndNaNOfTheParameterAtFault) {
+  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  Pair model;
+  DistributedFusedAdam sharded(model->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O0", quiet().loss_scale("dynamic"));
+  const at::Tensor of_bias = rank() == 0 ? torch::tensor({nan, inf, inf, 1.0, 1.0}, at::kFloat) : at::zeros({5});
+  { amp::scale_loss(loss_of(net, batch_of(rank(), 0)) + (net->first->bias * of_bias).sum(), opt).backward(); }
+  opt.step();
+  const auto result = amp::step_result(opt);
+  EXPECT_EQ(result.first_nonfinite, "first.bias");
+  EXPECT_EQ(result.nan_count, 1);
+  EXPECT_EQ(result.inf_count, 2);
+  EXPECT_EQ(result.nonfinite_grads, 1);
+  EXPECT_EQ(result.nonfinite_ranks, std::vector<int>{0});
+}
+
+// The norm of 16 gradients of 2^127 is 2^129, which float32 does not hold.
+TEST(DistributedFusedAdamAmp, FiniteGradientsWithoutAFiniteNormSkipTheStepAndNameNoParameter) {
+  Pair model;
+  DistributedFusedAdam sharded(model->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O0", quiet(1).loss_scale("dynamic"));
+  const Tensors before = copies_of(net->parameters());
+  const Batch batch{at::zeros({1, 6}), at::full({1, 16}, rank() == 0 ? 0x1p127 : 0.0)};
+  { amp::scale_loss(loss_of(net, batch), opt).backward(); }
+  opt.step();
+  EXPECT_TRUE(amp::step_result(opt).skipped);
+  EXPECT_EQ(amp::step_result(opt).first_nonfinite, "");
+  EXPECT_EQ(amp::step_result(opt).nonfinite_grads, 0);
+  EXPECT_TRUE(same_bytes(net->parameters(), before));
+}
+
 TEST(DistributedFusedAdamAmp, RejectsUnsupportedUse) {
   Pair model;
   DistributedFusedAdam sharded(model->parameters(), summing());
@@ -405,6 +436,37 @@ TEST(DistributedFusedAdamAmp, AnOverflowOfAnotherOptimizerOnOneRankSkipsOnAll) {
     }
     EXPECT_EQ(amp::loss_scaler(0).loss_scale(), 256);
   }
+}
+
+// In the second block the sharded gradients are finite again.
+TEST(DistributedFusedAdamAmp, AnOverflowOfAnotherOptimizerIsNotTakenForAnEarlierOneOfItsOwn) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  Pair model;
+  torch::nn::Linear own(6, 4);
+  DistributedFusedAdam sharded(model->parameters(), summing());
+  optimizers::FusedAdam fused(own->parameters(), one_process_options());
+  auto nets = std::tie(model, own);
+  auto optimizers = std::tie(sharded, fused);
+  auto [handles, opts] = amp::initialize(nets, optimizers, "O2", quiet().loss_scale("dynamic"));
+  auto& [net, own_net] = handles;
+  auto& [opt, own_opt] = opts;
+  std::vector<std::string> first;
+  for (const bool own_overflows : {false, true}) {
+    const Batch batch = batch_of(rank(), 0);
+    {
+      const auto loss = loss_of(net, batch, own_overflows ? 1 : inf) +
+                        own_net->forward(batch.x).to(at::kFloat).sum() * (own_overflows ? inf : 1);
+      amp::scale_loss(loss, {opt, own_opt}).backward();
+    }
+    opt.step();
+    own_opt.step();
+    own_opt.zero_grad();
+    EXPECT_TRUE(amp::step_result(opt).skipped);
+    first.push_back(amp::step_result(opt).first_nonfinite);
+  }
+  EXPECT_NE(first[0], "");
+  EXPECT_NE(first[1], first[0]);
+  EXPECT_EQ(first[1], amp::step_result(own_opt).first_nonfinite);
 }
 
 struct NetImpl : torch::nn::Module {

@@ -217,6 +217,16 @@ TEST_P(Elastic, KeepsTheStateOfParametersThatAreFrozenWhenItIsLoaded) {
   train(alone_net, alone_opt, 5, 7);
   train(net, opt, 5, 7, group);
   EXPECT_TRUE(same_bytes(net->parameters(), alone_net->parameters()));
+
+  Layers from_shards;
+  freeze_second(from_shards, true);
+  auto fused = fused_adam(from_shards, GetParam());
+  auto [fused_net, fused_opt] = amp::initialize(from_shards, fused, GetParam().level, small_scale());
+  amp::load_checkpoint(folder.file("sharded"), fused_net, fused_opt);
+  train(fused_net, fused_opt, 3, 5);
+  freeze_second(from_shards, false);
+  train(fused_net, fused_opt, 5, 7);
+  EXPECT_TRUE(same_bytes(fused_net->parameters(), alone_net->parameters()));
   wait_for_all();
 }
 
@@ -281,6 +291,27 @@ TEST(DistributedFusedAdamCheckpoint, WeightsOfUnfrozenLayersThatAreLoadedAloneRe
     train(net, opt, 1, 2, group);  // the ranks agree on the new places
     wait_for_all();
   }
+}
+
+// No rank has a part of a parameter that was never trained.
+TEST(DistributedFusedAdamCheckpoint, LayersThatWereFrozenFromTheStartAreTrainedAfterALoad) {
+  const Folder folder;
+  const auto group = parallel::default_process_group();
+  Layers first, model;
+  for (Layers* each : {&first, &model}) freeze_second(*each, true);
+  auto adam = sharded_adam(first, group), resumed = sharded_adam(model, group);
+  auto [first_net, first_opt] = amp::initialize(first, adam, "O5", small_scale());
+  auto [net, opt] = amp::initialize(model, resumed, "O5", small_scale());
+  train(first_net, first_opt, 0, 2, group);
+  amp::save_checkpoint(folder.file("frozen"), first_net, first_opt);
+  amp::load_checkpoint(folder.file("frozen"), net, opt);
+  const Tensors loaded = copies_of(model->second->parameters());
+  for (Layers* each : {&first, &model}) freeze_second(*each, false);
+  train(first_net, first_opt, 2, 4, group);
+  train(net, opt, 2, 4, group);
+  EXPECT_FALSE(same_bytes(model->second->parameters(), loaded));
+  EXPECT_TRUE(same_bytes(net->parameters(), first_net->parameters()));
+  wait_for_all();
 }
 
 TEST(DistributedFusedAdamCheckpoint, WeightFilesNeedNoMastersWhereTheLevelHasNone) {

@@ -70,6 +70,28 @@ TEST(DistributedFusedAdamScaling, WithGradScalerAllRanksSkipWhenOneOverflows) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
+// Parameter 1 has one element, which belongs to one rank; the sums of the others are finite.
+TEST(DistributedFusedAdamScaling, AnOverflowInOneRanksPartIsFoundOnAll) {
+  const Tensors params = make_params(at::kFloat);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  (params[1] * std::numeric_limits<double>::infinity()).sum().backward();
+  EXPECT_EQ(optimizer.grad_shards()->found_inf().item<float>(), 1);
+  EXPECT_EQ(optimizer.grad_norm(), std::numeric_limits<double>::infinity());
+}
+
+// The sums stay infinite after the second pass.
+TEST(DistributedFusedAdamScaling, OnlyPassesThatAddInfOrNaNHaveOverflowed) {
+  const Tensors params = make_params(at::kFloat);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  const auto shards = optimizer.grad_shards();
+  for (const bool overflows : {false, true, false, true}) {
+    shards->begin_pass(/*held=*/false, /*watched=*/true);
+    backward(params, 0, overflows && rank() == 0 ? std::numeric_limits<double>::infinity() : 1.0);
+    shards->end_pass(1.0);
+    EXPECT_EQ(shards->pass_overflowed(), overflows);
+  }
+}
+
 TEST(DistributedFusedAdamScaling, NormAndClippingAreThoseOfUnscaledGradientsAfterUnscale_) {
   const Tensors params = make_params(at::kFloat);
   OneProcess one(params, of_one_process());

@@ -249,6 +249,21 @@ TEST(DistributedFusedAdamStorage, AMasterInTheMiddleRoundsTheParameterOnAllRanks
   EXPECT_TRUE(same_bytes(state.remainder, at::full_like(state.remainder, 4)));
 }
 
+// They are their own masters.
+TEST(DistributedFusedAdamStorage, Float32ParametersKeepNoMastersThatAreLoaded) {
+  const Tensors halves = make_params(at::kHalf), params = make_params(at::kFloat);
+  DistributedFusedAdam with_masters(halves, small_buckets()), optimizer(params, small_buckets());
+  backward(halves, 0);
+  with_masters.step();
+  backward(params, 0);
+  optimizer.step();
+  const int64_t moments_alone = optimizer.state_bytes();
+  load(optimizer, from_rank_0(saved(with_masters)));
+  EXPECT_EQ(optimizer.state_bytes(), moments_alone);
+  for (const at::Tensor& param : params) optimizer.load_master(param, at::ones_like(param, at::kFloat));
+  EXPECT_EQ(optimizer.state_bytes(), moments_alone);
+}
+
 TEST(DistributedFusedAdamStorage, WrongCombinationsAreErrors) {
   const Tensors params = make_params(at::kHalf), before = copies_of(params);
   DistributedFusedAdam optimizer(params, small_buckets().store_param_remainders(true));

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <apex_cpp/fp16_utils.h>
+#include <apex_cpp/parallel/distributed_data_parallel.h>
 #include <apex_cpp/parallel/processes/collectives.h>
+#include <apex_cpp/swa_utils.h>
 
 #include "tests/distributed/sharded_support.h"
 
@@ -392,6 +394,18 @@ TEST(DistributedFusedAdam, TheArchiveOfAnotherRankThanRank0IsAnError) {
   }
 }
 
+// The state of a vector would fit a matrix of such rows, once for each row.
+TEST(DistributedFusedAdam, TheStateOfAParameterOfAnotherShapeIsAnError) {
+  const Tensors params{at::ones({3}).requires_grad_()}, others{at::ones({2, 3}).requires_grad_()};
+  DistributedFusedAdam optimizer(params, small_buckets()), other(others, small_buckets(0.5));
+  backward(params, 0);
+  optimizer.step();
+  const std::string archive = from_rank_0(saved(optimizer));
+  const std::string message = message_of([&] { load(other, archive); });
+  EXPECT_NE(message.find("state of a parameter has shape [3], expected [2, 3]"), std::string::npos) << message;
+  EXPECT_EQ(other.param_groups()[0].options().get_lr(), 0.5);
+}
+
 // ---- errors ----
 
 // The weights of ranks 0 and 1 would fill buckets of other sizes.
@@ -455,6 +469,8 @@ TEST(DistributedFusedAdam, RejectsUnsupportedUse) {
   EXPECT_EQ(optimizer.param_groups().size(), 1u);
   EXPECT_NE(message_of([&] { fp16_utils::FP16_Optimizer wrapped(optimizer, 128.0); }).find("a sharded optimizer"),
             std::string::npos);
+  EXPECT_NE(message_of([&] { swa_utils::ExponentialMovingAverage average(optimizer); }).find("given a sharded optimizer"),
+            std::string::npos);
   DistributedFusedAdam moved(std::move(optimizer));
   EXPECT_NE(message_of([&] { optimizer.step(); }).find("moved from"), std::string::npos);
 }
@@ -478,6 +494,39 @@ TEST(DistributedFusedAdam, AParameterOutsideOfItsGroupsIsAnErrorUntilItIsFrozen)
     EXPECT_TRUE(same_bytes(params.back(), before.back()));
     EXPECT_FALSE(same_bytes(params.front(), before.front()));
   }
+}
+
+TEST(DistributedFusedAdam, AParameterThatWasPutIntoAGroupByHandIsAnError) {
+  const Tensors params = make_params(at::kFloat), before = copies_of(params);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  backward(params, 0);
+  optimizer.param_groups()[0].params().push_back(at::ones({2, 7}).requires_grad_());
+  const std::string message = message_of([&] { optimizer.step(); });
+  EXPECT_NE(message.find("A parameter of shape [2, 7] is in a group"), std::string::npos) << message;
+  EXPECT_NE(message.find("was not added by add_param_group"), std::string::npos) << message;
+  EXPECT_TRUE(same_bytes(params, before));
+}
+
+TEST(DistributedFusedAdam, AParameterThatIsConvertedAfterItsFirstPassIsAnError) {
+  const Tensors params = make_params(at::kFloat);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  backward(params, 0);
+  optimizer.step();
+  for (const at::Tensor& param : params) at::Tensor(param).set_data(param.detach().to(at::kHalf));
+  const std::string message = message_of([&] {
+    backward(params, 1);
+    optimizer.step();
+  });
+  EXPECT_NE(message.find("was Float on cpu when it was first trained and is Half on cpu now"), std::string::npos) << message;
+}
+
+TEST(DistributedFusedAdam, TheModelOfADistributedDataParallelIsAnError) {
+  auto net = make_net(at::kFloat);
+  const parallel::DistributedDataParallel ddp(net);
+  DistributedFusedAdam optimizer(net->parameters(), small_buckets());
+  const std::string message = message_of([&] { optimizer.step(); });
+  EXPECT_NE(message.find("DistributedDataParallel averages the gradient of parameter 0, of shape [33, 16]"), std::string::npos)
+      << message;
 }
 
 TEST(DistributedFusedAdam, ParametersThatSetDataTiesAreAnError) {

@@ -56,6 +56,16 @@ TEST(Survivors, WaitNoLongerThanTheTimeoutForAHangingRank) {
   }
 }
 
+// Rank 0 waits until all have heard the reports, so that they find the store. The others end at once.
+TEST(Survivors, EndOnceTheyHaveAllReportsAndBeforeRank0) {
+  const int last = kRanks - 1;
+  Ranks ranks(kRanks, faulty("last_rank_reports_and_hangs"));
+  ASSERT_TRUE(ranks.ends_within(1, kGraceSeconds));
+  expect_error(ranks[1], {"the first sum failed: another rank has failed", "rank 0: the first sum failed",
+                          "rank " + std::to_string(last) + ": the first sum failed: no memory"});
+  EXPECT_EQ(ranks[1].output().find("The store through which"), std::string::npos) << ranks[1].output();
+}
+
 TEST(Survivors, NameARankThatEndedWithAnError) {
   const int count = kRanks, last = count - 1;
   Ranks ranks(count, faulty("last_rank_throws"));
@@ -247,6 +257,18 @@ TEST(Start, RejectsAnUnknownInitMethod) {
   Ranks ranks(1, faulty("meet_at_a_file"), {"STORE=mpi://here"});
   ranks.wait(kGraceSeconds);
   expect_error(ranks[0], {"the init_method is 'mpi://here': use env://, tcp://HOST:PORT or file://PATH"});
+}
+
+TEST(Start, CanRendezvousAtAnAddressWithoutTheVariables) {
+  const std::string address = "127.0.0.1:" + std::to_string(Port().number());
+  Ranks ranks(2, faulty("meet_at_a_file"), {"STORE=tcp://" + address, "MASTER_ADDR=", "MASTER_PORT="});
+  ranks.wait(kGraceSeconds);
+  EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
+}
+
+TEST(Start, RejectsABackendThatIsUnknownOrNeedsAGpu) {
+  expect_start_error({"BACKEND=mpi"}, {"there is no backend 'mpi': use gloo, nccl or cpu:gloo,cuda:nccl"});
+  expect_start_error({"BACKEND=nccl", "CUDA_VISIBLE_DEVICES="}, {"the backend nccl needs"});
 }
 
 TEST(Start, CanRendezvousAtAFileThatIsRemovedAfterwards) {

@@ -35,7 +35,7 @@ std::string variable(const char* name, const char* otherwise = "") {
 bool is_last() { return default_process_group()->getRank() == default_process_group()->getSize() - 1; }
 
 ProcessGroupOptions meeting(std::chrono::seconds timeout) {
-  return ProcessGroupOptions().backend("gloo").timeout(timeout).init_method(variable("STORE", "env://"));
+  return ProcessGroupOptions().backend(variable("BACKEND", "gloo")).timeout(timeout).init_method(variable("STORE", "env://"));
 }
 
 void start() {
@@ -71,6 +71,21 @@ void last_rank_hangs() {
   sum("the first sum");
   if (is_last()) hang();
   sum("the second sum");
+}
+
+// The last rank reports its failure and then hangs: it never says that it has heard of the others. Rank 1 has a longer timeout
+// than rank 0, which serves the store.
+void last_rank_reports_and_hangs() {
+  start();
+  const int rank = default_process_group()->getRank();
+  if (is_last()) {
+    auto& store = *default_process_group()->getStore();
+    store.set("failed/" + std::to_string(rank), std::string("the first sum failed: no memory"));
+    store.set("failed", std::string("yes"));
+    hang();
+  }
+  if (rank == 1) default_process_group()->setTimeout(kStart);
+  sum("the first sum");
 }
 
 void last_rank_throws() {
@@ -262,6 +277,7 @@ const std::map<std::string, void (*)()> kFaults{
     {"last_rank_dies", last_rank_dies},
     {"first_rank_dies", first_rank_dies},
     {"last_rank_hangs", last_rank_hangs},
+    {"last_rank_reports_and_hangs", last_rank_reports_and_hangs},
     {"last_rank_throws", last_rank_throws},
     {"last_rank_calls_itself_1", last_rank_calls_itself_1},
     {"last_rank_has_a_larger_world_size", last_rank_has_a_larger_world_size},

@@ -6,6 +6,7 @@
 
 #include <apex_cpp/parallel/processes/backends.h>
 #include <apex_cpp/parallel/processes/collectives.h>
+#include <apex_cpp/parallel/processes/rendezvous.h>
 #include "tests/distributed/ranks.h"
 #include "tests/errors.h"
 
@@ -69,6 +70,15 @@ TEST(ProcessGroup, WithoutRanksOrWithUnknownRanksIsAnError) {
   EXPECT_THROW(new_group({}), c10::ValueError);
   EXPECT_THROW(new_group({0, 0}), c10::ValueError);
   EXPECT_THROW(new_group({world_size()}), c10::ValueError);
+}
+
+TEST(ProcessGroup, AnAddressThatIsNotAHostAndAPortIsAnError) {
+  for (const std::string address :
+       {"127.0.0.1", "127.0.0.1:", ":29500", "127.0.0.1:2950x", "127.0.0.1:-1", "127.0.0.1:65536", "127.0.0.1:29500000000"}) {
+    const auto options = ProcessGroupOptions().init_method("tcp://" + address).rank(0).world_size(1);
+    expect_error([&] { detail::open_store(options); },
+                 {"the init_method 'tcp://" + address + "' does not have the form tcp://HOST:PORT"});
+  }
 }
 
 // Each rank's given backend and GPU.

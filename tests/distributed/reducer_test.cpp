@@ -69,5 +69,21 @@ TEST(Flatten, ModelsMayHaveEmptyBuffers) {
   EXPECT_EQ(net->named_buffers()["queue"].sizes(), torch::IntArrayRef({0, 8}));
 }
 
+// An expanded one gets memory of its own, a sparse one stays as it is.
+TEST(Flatten, ModelsMayHaveExpandedAndSparseBuffers) {
+  WholeNumbers net;
+  net->register_buffer("mask", torch::full({1, 3}, rank(), torch::kLong).expand({2, 3}));
+  net->register_buffer("counts", torch::full({3}, rank() + 1).to_sparse());
+  net->register_buffer("rows", torch::eye(3).to_sparse_csr());
+  {
+    DistributedDataParallel ddp(net);
+    EXPECT_TRUE(net->named_buffers()["mask"].equal(torch::zeros({2, 3}, torch::kLong))) << "rank 0's";
+    EXPECT_TRUE(net->named_buffers()["counts"].to_dense().equal(torch::full({3}, rank() + 1)));
+    ddp(part_of_batch(0)).sum().backward();
+    EXPECT_TRUE(net->fc1->weight.grad().defined());
+  }
+  Reducer reducer(net);
+}
+
 }  // namespace
 }  // namespace apex::parallel

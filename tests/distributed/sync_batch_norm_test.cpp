@@ -5,10 +5,12 @@
 
 #include <apex_cpp/parallel/processes/collectives.h>
 #include "tests/distributed/ranks.h"
+#include "tests/errors.h"
 
 namespace apex::parallel {
 namespace {
 
+using apex::test::expect_error;
 using apex::testing::rank;
 using apex::testing::world_size;
 
@@ -191,6 +193,13 @@ TEST(SyncBatchNorm, ChannelsLastWithManyChannelsEqualsTheCombinedBatch) {  // BU
   EXPECT_TRUE(output.is_contiguous(torch::MemoryFormat::ChannelsLast));
 }
 
+// Rank 0 sums its rows in two parts of 130 rows and one of a single row.
+TEST(SyncBatchNorm, PartsOfABatchHaveTheWeightsOfTheirRows) {
+  std::vector<int64_t> sizes(world_size(), 1);
+  sizes[0] = 261;
+  check(SyncBatchNormOptions(5), Batches({5}, sizes, torch::kDouble));
+}
+
 TEST(SyncBatchNorm, AcceptsOneValuePerChannelOnEachRank) {  // BUG-26
   check(SyncBatchNormOptions(3), Batches({3}, std::vector<int64_t>(world_size(), 1), torch::kDouble));
 }
@@ -314,6 +323,22 @@ TEST(SyncBatchNorm, RejectsMismatchedShapes) {
   EXPECT_THROW(norm->forward(torch::ones({3, 4})), c10::Error);
   EXPECT_THROW(norm->forward(torch::ones({2, 3, 2, 2, 2, 2})), c10::Error);
   EXPECT_THROW(norm->forward(torch::ones({2, 3}), torch::ones({3})), c10::Error);
+}
+
+// Without weights and running statistics the normalization itself would accept any number.
+TEST(SyncBatchNorm, RejectsOtherNumbersOfChannels) {
+  const auto options = SyncBatchNormOptions(3).affine(false).track_running_stats(false);
+  SyncBatchNorm second(options), last(SyncBatchNormOptions(options).channel_last(true));
+  expect_error(
+      [&] {
+        second->forward(torch::ones({2, 4, 3}));
+      },
+      {"the input has shape [2, 4, 3], with 4 channels in its second dimension, and num_features is 3"});
+  expect_error(
+      [&] {
+        last->forward(torch::ones({2, 3, 4}));
+      },
+      {"the input has shape [2, 3, 4], with 4 channels in its last dimension, and num_features is 3"});
 }
 
 TEST(SyncBatchNorm, RejectsDoubleBackward) {

@@ -20,7 +20,7 @@ constexpr double kUneven = 1e6;
 enum class UnevenKind { layers, convolutions, root_weights };
 
 /// Linear layers, of which one may multiply activations of 1 and of 1e6 by weights of 1 and 1e-6: bfloat16 keeps the small
-/// ones, and in FP8 with a scale for each tensor they are 0. With root_weights the weights are the model's own.
+/// ones, and in FP8 with a scale for each tensor they are 0. With root_weights the weights and biases are the model's own.
 struct UnevenImpl : torch::nn::Module {
   UnevenImpl(std::string uneven_layer, UnevenKind of_kind) : uneven(std::move(uneven_layer)), kind(of_kind) {
     for (const char* name : {"first", "second", "third", "fourth", "last"}) {
@@ -28,6 +28,7 @@ struct UnevenImpl : torch::nn::Module {
       names.emplace_back(name);
       if (kind == UnevenKind::root_weights) {
         register_parameter(name, layers.back()->weight);
+        register_parameter(names.back() + "_bias", layers.back()->bias);
       } else {
         register_module(name, layers.back());
       }
@@ -47,7 +48,7 @@ struct UnevenImpl : torch::nn::Module {
   }
   Tensor product(const Tensor& x, torch::nn::Linear& layer) const {
     if (kind == UnevenKind::layers) return layer->forward(x);
-    if (kind == UnevenKind::root_weights) return torch::matmul(x, layer->weight.t());
+    if (kind == UnevenKind::root_weights) return torch::addmm(layer->bias, x, layer->weight.t());
     return torch::conv1d(x.unsqueeze(2), layer->weight.unsqueeze(2), layer->bias).squeeze(2);
   }
   std::string uneven;

@@ -152,6 +152,60 @@ TEST(RepairOfAHealthyNet, IsTheUnchangedLevelUpToTheWorstSeedAndTheirSpread) {
   expect_error([&] { amp::Doctor("O2", with_loss(5.1), options).minimal_float32(); }, {"does not train even"});
 }
 
+/// Its losses are 1 at O0, with every seed, and those of `at_level` elsewhere.
+amp::Doctor::Program with_losses(const std::vector<double>& at_level) {
+  return [=](const amp::OptLevel& level, amp::DoctorRun& run) {
+    torch::nn::Linear model(2, 2);
+    auto net = amp::initialize(model, level);
+    while (run.next()) run.loss(level.name() == "O0" ? 1.0 : at_level.at(static_cast<size_t>(run.step())));
+  };
+}
+
+// Of the loss itself: a rounding in float16 is off by 2^-11, one in bfloat16 by 2^-8.
+TEST(RepairOfAHealthyNet, IsTheUnchangedLevelUpToFourRoundings) {
+  const auto options = amp::DoctorOptions().steps(1);
+  for (const auto& [name, four_roundings] : {std::pair("O1", 0x1p-9), {"O2", 0x1p-9}, {"O4", 0x1p-6}, {"O5", 0x1p-6}}) {
+    const std::string level = name;
+    EXPECT_EQ(amp::Doctor(level, with_losses({1 + four_roundings}), options).minimal_float32(), amp::OptLevel(level));
+    amp::Doctor beyond(level, with_losses({1 + 1.01 * four_roundings}), options);
+    expect_error([&] { beyond.minimal_float32(); }, {"does not train even"});
+  }
+  // Of a level that casts nothing, those of float16.
+  const auto uncast = amp::OptLevel("O3").with(amp::InitializeOptions().cast_model_type(false));
+  EXPECT_EQ(amp::Doctor(uncast, with_losses({1 + 0x1p-9}), options).minimal_float32(), uncast);
+  amp::Doctor beyond(uncast, with_losses({1 + 0x1p-8}), options);
+  expect_error([&] { beyond.minimal_float32(); }, {"does not train even"});
+}
+
+// The mean of its last quarter.
+TEST(RepairOfAHealthyNet, IsTheUnchangedLevelIfTheEndOfItsRunIsLowEnough) {
+  const auto options = amp::DoctorOptions().steps(8);
+  EXPECT_EQ(amp::Doctor("O2", with_losses({9, 9, 9, 9, 9, 9, 0.5, 1.5}), options).minimal_float32(), amp::OptLevel("O2"));
+  amp::Doctor ends_too_high("O2", with_losses({0, 0, 0, 0, 0, 0, 0.5, 1.6}), options);
+  expect_error([&] { ends_too_high.minimal_float32(); }, {"does not train even"});
+}
+
+TEST(RepairOfAHealthyNet, IsTheUnchangedLevelIfHalfOfItsStepsAreTaken) {
+  const auto skipping = [](int64_t steps) {
+    return [=](const amp::OptLevel& level, amp::DoctorRun& run) {
+      torch::nn::Linear model(4, 4);
+      torch::optim::SGD optimizer(model->parameters(), 0.01);
+      auto [net, opt] = amp::initialize(model, optimizer, level);
+      while (run.next()) {
+        opt.zero_grad();
+        const bool overflows = level.name() != "O0" && run.step() >= 1 && run.step() <= steps;
+        const auto loss = net->forward(torch::ones({1, 4})).mean() * (overflows ? INFINITY : 1.0);
+        amp::scale_loss(loss, opt).backward();
+        opt.step();
+        run.loss(1.0);
+      }
+    };
+  };
+  const auto options = amp::DoctorOptions().steps(8);
+  EXPECT_EQ(amp::Doctor("O2", skipping(4), options).minimal_float32(), amp::OptLevel("O2"));
+  expect_error([&] { amp::Doctor("O2", skipping(5), options).minimal_float32(); }, {"does not train even"});
+}
+
 TEST(RepairOutsideAmpsReach, IsAnError) {
   const auto by_hand = [](const torch::Tensor& x) { return x.mul(1e6).to(torch::kHalf).to(torch::kFloat).div(1e6); };
   const auto not_at_o0 = [&](const amp::OptLevel& level, amp::DoctorRun& run) {

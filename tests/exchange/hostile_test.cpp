@@ -107,6 +107,9 @@ TEST_F(HostileStates, UnknownTensors) {
   for (const char* position : {"-1", "x", "", "99999999999999999999", "1 "}) {
     expect_refused(add(std::string("optimizer/state/") + position + "/exp_avg"), {"it has a state of the parameter"});
   }
+  // Messages show 80 characters of a position.
+  expect_refused(add("optimizer/state/" + std::string(100, 'x') + "/exp_avg"),
+                 {"a state of the parameter '" + std::string(80, 'x') + "', and only 4 parameters"});
   expect_refused(add("gradients/0"), {"'gradients/0' belongs neither to a model nor to an optimizer"});
 }
 

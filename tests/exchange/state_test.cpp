@@ -15,6 +15,7 @@
 #include <ATen/ops/ones.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -128,8 +129,20 @@ TEST_F(TrainingStates, Float64ModelsKeepTheirDtype) {
   step_with(optimizer, model->parameters());
   amp::save_for_python(path_, model, optimizer);
   EXPECT_EQ(tensor_of(path_, "model/weight").scalar_type(), at::kDouble);
-  amp::load_from_python(path_, other, other_optimizer);
+  EXPECT_EQ(amp::load_from_python(path_, other, other_optimizer), std::vector<std::string>{}) << "nothing is lost";
   EXPECT_EQ(state_bytes(other, other_optimizer, path_), contents(path_));
+}
+
+// As from a float32 model in Python.
+TEST_F(TrainingStates, Float64ModelsTakeFloat32Values) {
+  Linear model(4, 2), other(4, 2);
+  other->to(at::kDouble);
+  torch::optim::AdamW optimizer(model->parameters()), other_optimizer(other->parameters());
+  step_with(optimizer, model->parameters());
+  amp::save_for_python(path_, model, optimizer);
+  amp::load_from_python(path_, other, other_optimizer);
+  EXPECT_TRUE(other->weight.equal(model->weight.to(at::kDouble)));
+  EXPECT_EQ(other_optimizer.state().size(), 2u);
 }
 
 TEST_F(TrainingStates, StatesThatTheFileLacksAreDropped) {
@@ -142,6 +155,23 @@ TEST_F(TrainingStates, StatesThatTheFileLacksAreDropped) {
   amp::load_from_python(path_, other, other_optimizer);
   EXPECT_EQ(other_optimizer.state().size(), 1u);
   EXPECT_EQ(state_bytes(other, other_optimizer, path_), contents(path_));
+}
+
+// Python's Adagrad makes the states of all parameters at once, and steps no parameter without one.
+TEST_F(TrainingStates, AdagradsFileHasAllStates) {
+  Linear model(4, 2);
+  torch::optim::Adagrad adagrad(model->parameters(), torch::optim::AdagradOptions(0.1));
+  amp::save_for_python(path_, model, adagrad);
+  auto file = amp::detail::read_safetensors(path_);
+  const auto is_sum = [](const auto& item) { return item.first == "optimizer/state/1/sum"; };
+  file.tensors.erase(std::find_if(file.tensors.begin(), file.tensors.end(), is_sum));
+  auto state = nlohmann::json::parse(file.metadata.at("training_state"));
+  const std::string position = "1";
+  state["optimizer"]["state"].erase(position);
+  file.metadata["training_state"] = state.dump();
+  amp::detail::write_safetensors(path_, file);
+  expect_error([&] { amp::load_from_python(path_, model, adagrad); },
+               {"the state of parameter 1, 'bias', is missing, which torch.optim.Adagrad has from the start"});
 }
 
 TEST_F(TrainingStates, FrozenParametersGetNoMasters) {

@@ -153,6 +153,9 @@ const Call kCalls[] = {
     {"addmm", true, [](const Tensor& a, const Tensor& b) { return torch::addmm(a, a, b); }},
     {"baddbmm", true, [](const Tensor& a, const Tensor& b) { return torch::baddbmm(a, a.unsqueeze(0), b.unsqueeze(0)); }},
     {"linear", true, [](const Tensor& a, const Tensor& b) { return torch::linear(a, b); }},
+    {"linear with a bias", true, [](const Tensor& a, const Tensor& b) { return torch::linear(a, b, b[0]); }},
+    {"linear of a vector", true, [](const Tensor& a, const Tensor& b) { return torch::linear(a[0], b); }},
+    {"linear of odd sizes", false, [](const Tensor& a, const Tensor& b) { return torch::linear(a, b.slice(0, 0, 24)); }},
     {"a vector", false, [](const Tensor& a, const Tensor& b) { return torch::matmul(a[0], b); }},
     {"einsum", false,
      [](const Tensor& a, const Tensor& b) {
@@ -285,6 +288,19 @@ TEST_F(LevelO6, PrintsItsRecipeBelowApexsBlock) {
     EXPECT_TRUE(contains(text, line));
   }
   EXPECT_FALSE(contains(printed([&] { (void)amp::initialize(stack, "O5"); }), "fp8"));
+}
+
+// The weights of a norm have one dimension.
+TEST_F(LevelO6, TakesNoNormForTheFirstOrTheLastLayer) {
+  const auto is_printed = [](auto& model, const std::string& modules) {
+    return contains(printed([&] { (void)amp::initialize(model, "O6"); }), "  bfloat16_modules       : " + modules + "\n");
+  };
+  stack->register_module("norm", torch::nn::BatchNorm1d(kWidth));
+  EXPECT_TRUE(is_printed(stack, "first, last"));
+  torch::nn::Linear of_one_layer(kWidth, kWidth);
+  EXPECT_TRUE(is_printed(of_one_layer, "weight"));
+  torch::nn::BatchNorm1d of_no_layer(kWidth);
+  EXPECT_TRUE(is_printed(of_no_layer, "none"));
 }
 
 TEST_F(LevelO6, ShowsItsCastsInATrace) {

@@ -92,6 +92,17 @@ TEST_P(Float8Products, OfALinearLayerAreThoseOfItsRoundedFactors) {
   EXPECT_TRUE(layer.weight.grad().is_contiguous());
 }
 
+// One dimension is one row.
+TEST_P(Float8Products, OfALinearLayerAreThoseOfTheRowsOfItsInput) {
+  const Layer layer;
+  const auto linear = [&](const Tensor& x) {
+    return float8_linear({x}, {layer.weight, Float8Role::weight}, layer.bias, recipe().rounding);
+  };
+  const Tensor rows = layer.x.detach();
+  EXPECT_TRUE(torch::equal(linear(rows.view({4, 12, 256})), linear(rows).view({4, 12, 320})));
+  EXPECT_TRUE(torch::equal(linear(rows[5]), linear(rows.slice(0, 5, 6))[0]));
+}
+
 // 20 dB beside the product of unrounded factors, for the output and every gradient.
 TEST_P(Float8Products, KeepTheSignalOfALayer) {
   const Layer layer;

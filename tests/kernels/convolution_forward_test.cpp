@@ -190,10 +190,26 @@ TEST_F(Convolution, LeavesUnsupportedCasesToLibTorch) {
     const Shape other{"", 2, input, output, {4, 4}, {kernel, kernel}, every_pixel(0)};
     EXPECT_FALSE(takes(random_tensors(other), other)) << input << " to " << output << ", " << kernel;
   }
+  EXPECT_FALSE(takes({t.grad_output, t.input, at::cat({t.weight, t.weight}, 1)}, s)) << "a weight of more input channels";
   EXPECT_FALSE(takes_convolution_forward(t.input, t.weight, at::zeros({32}), s.steps)) << "a bias of FP32";
+  EXPECT_FALSE(takes_convolution_forward(t.input, t.weight, at::zeros({31}, at::kBFloat16), s.steps)) << "a shorter bias";
   EXPECT_FALSE(takes_convolution_forward(t.input, t.weight, std::nullopt, {{0, 1}, {1, 1}, {1, 1}})) << "no stride";
   EXPECT_FALSE(takes_convolution_forward(t.input, t.weight, std::nullopt, {{1, 1}, {1, -1}, {1, 1}})) << "less than no padding";
   EXPECT_FALSE(takes_convolution_forward(t.input, t.weight, std::nullopt, {{1, 1}, {0, 0}, {2, 2}})) << "too small an input";
+  EXPECT_FALSE(takes_convolution_forward(t.input, t.weight, std::nullopt, {{1, 1}, {0, 0}, {2, 1}})) << "too low an input";
+  EXPECT_FALSE(takes_convolution_forward(t.input, t.weight, std::nullopt, {{1, 1}, {0, 0}, {1, 2}})) << "too narrow an input";
+  EXPECT_FALSE(takes_convolution_forward(t.input, t.weight, std::nullopt, {{1, 1}, {0, 0}, {1, 0}})) << "no dilation";
+}
+
+// A gradient of another batch or of other channels would be read beyond its end.
+TEST_F(Convolution, AnOutputGradientOfOtherSizesIsNotTaken) {
+  const Shape s{"", 2, 32, 32, {4, 4}, {3, 3}, every_pixel(1)};
+  const auto t = random_tensors(s);
+  for (const int64_t dim : {0, 1}) {
+    const Tensor other = at::cat({t.grad_output, t.grad_output}, dim);
+    EXPECT_FALSE(takes_convolution_input_grad(other, t.input, t.weight, s.steps)) << other.sizes();
+    EXPECT_THROW(convolution_input_grad(other, t.input, t.weight, s.steps), c10::Error) << other.sizes();
+  }
 }
 
 TEST_F(Convolution, InputGradNamesMismatchedSizes) {
@@ -201,6 +217,11 @@ TEST_F(Convolution, InputGradNamesMismatchedSizes) {
   const auto t = random_tensors(s);
   expect_error([&] { convolution_input_grad(t.grad_output, t.input, t.weight, every_pixel(0)); },
                {"[2, 32, 4, 4] does not belong to an input of [2, 32, 4, 4]"});
+  expect_error(
+      [&] {
+        convolution_input_grad(t.grad_output, t.input, t.weight, {{1, 1}, {1, 0}, {1, 1}});
+      },
+      {"with stride 1, padding 0 and dilation 1 along dimension 3."});
 }
 
 }  // namespace

@@ -59,11 +59,15 @@ ConvolutionGrads torch_grads(const Shape& s, const ConvolutionTensors& t, at::Sc
   return {weight, bias};
 }
 
-class LargestAllocation : public c10::MemoryReportingInfoBase {
+class Allocated : public c10::MemoryReportingInfoBase {
  public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes = std::max(bytes, size); }
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
+    largest = std::max(largest, size);
+    held += size;  // less than 0: freed
+    most = std::max(most, held);
+  }
   bool memoryProfilingEnabled() const override { return true; }
-  int64_t bytes = 0;
+  int64_t largest = 0, held = 0, most = 0;  // bytes: of one tensor, of all now, and of all at any time
 };
 
 // Parts between the borders read one row more at either end.
@@ -71,13 +75,13 @@ TEST(PackedImages, GrowForAPartOfMoreRows) {
   using namespace apex::kernels::convolution::cpu;
   const apex::kernels::convolution::Axis height{12, 12, 3, 1, 1, 1}, width{5, 5, 3, 1, 1, 1};
   const Tensor images = at::zeros({2, 16, 12, 5}, at::kBFloat16);
-  const auto allocated = std::make_shared<LargestAllocation>();
+  const auto allocated = std::make_shared<Allocated>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, allocated);
   Packed packed(images, height, width, {{0, 16}}, kLanes);
   packed.begin({0, 1, height.inputs_of({0, 4})});
-  EXPECT_EQ(allocated->bytes, 5 * 5 * 16 * static_cast<int64_t>(sizeof(Pair)));
+  EXPECT_EQ(allocated->largest, 5 * 5 * 16 * static_cast<int64_t>(sizeof(Pair)));
   packed.begin({0, 1, height.inputs_of({4, 8})});
-  EXPECT_EQ(allocated->bytes, 6 * 5 * 16 * static_cast<int64_t>(sizeof(Pair)));
+  EXPECT_EQ(allocated->largest, 6 * 5 * 16 * static_cast<int64_t>(sizeof(Pair)));
 }
 
 class ConvolutionWeightGrad : public ::testing::Test {
@@ -177,6 +181,23 @@ TEST_F(ConvolutionWeightGrad, SubnormalValuesCountAsZero) {
   EXPECT_TRUE((kernel_grads(s, t).weight == 0).all().item<bool>());
 }
 
+// Groups of images have sums of their own only if these have at most 512 Ki weights together. Here one group has 324 Ki.
+TEST_F(ConvolutionWeightGrad, HoldsTheSumsOfManyWeightsOnce) {
+  const Threads use(1);  // allocations of other threads are not reported here
+  const Shape s{"", 4, 192, 192, {32, 32}, {3, 3}, every_pixel(1)};
+  const auto zeros = [](at::IntArrayRef sizes) { return at::zeros(sizes, at::kBFloat16).contiguous(kChannelsLast); };
+  const Tensor images = zeros({4, 192, 32, 32}), weight = zeros({192, 192, 3, 3});
+  const auto allocated = std::make_shared<Allocated>();
+  {
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, allocated);
+    kernel_grads(s, {images, images, weight});
+  }
+  // 1.3 MB of sums, of weights and biases. Beside them are 0.9 MB of packed images, and then 0.7 MB of BFloat16 gradients.
+  constexpr int64_t kSums = (3 * 3 * 192 + 1) * 192 * static_cast<int64_t>(sizeof(float));
+  EXPECT_GE(allocated->most, kSums);
+  EXPECT_LT(allocated->most, 2 * kSums);
+}
+
 TEST_F(ConvolutionWeightGrad, LeavesUnsupportedCasesToLibTorch) {
   using apex::kernels::takes_convolution_weight_grad;
   const Shape s{"", 2, 16, 16, {4, 4}, {3, 3}, every_pixel(1)};
@@ -187,6 +208,9 @@ TEST_F(ConvolutionWeightGrad, LeavesUnsupportedCasesToLibTorch) {
   EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output.to(at::kHalf), t.input.to(at::kHalf), t.weight.to(at::kHalf)));
   EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output, t.input.to(at::kFloat), t.weight));
   EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output[0], t.input[0], t.weight)) << "without images";
+  EXPECT_FALSE(takes_convolution_weight_grad(at::cat({t.grad_output, t.grad_output}), t.input, t.weight)) << "more images";
+  EXPECT_FALSE(takes_convolution_weight_grad(at::cat({t.grad_output, t.grad_output}, 1), t.input, t.weight)) << "more outputs";
+  EXPECT_FALSE(takes_convolution_weight_grad(t.grad_output, t.input, at::cat({t.weight, t.weight}, 1))) << "more inputs";
   for (const auto& [images, input, output] : {std::tuple{1, 16, 16}, std::tuple{2, 15, 16}, std::tuple{2, 16, 15}}) {
     const ConvolutionTensors few = random_tensors({"", images, input, output, {4, 4}, {3, 3}, every_pixel(1)});
     EXPECT_FALSE(takes_convolution_weight_grad(few.grad_output, few.input, few.weight));

@@ -35,6 +35,20 @@ TEST(Errors, RefuseToWriteATensorOfInferenceModeOutsideOfIt) {
   EXPECT_TRUE(out.equal(at::full({4}, 2)));
 }
 
+// Also where the call is remembered from inference mode.
+TEST(Errors, RefuseToWriteATensorOfInferenceModeAfterACallInIt) {
+  const at::Tensor in = at::ones({4});
+  at::Tensor out;
+  {
+    const c10::InferenceMode on;
+    out = at::zeros({4});
+    scale({in}, {out});
+  }
+  in.fill_(3);
+  expect_error([&] { scale({in}, {out}); }, {"multi_tensor_scale", "out[0] was made in inference mode"});
+  EXPECT_TRUE(out.equal(at::full({4}, 2)));
+}
+
 TEST(Errors, NameTensorsOfDifferentNumel) {
   expect_error(
       [] {

@@ -65,7 +65,7 @@ class HostTable {
  public:
   explicit HostTable(const cuda::Call& call)
       : image_(*call.plan, call.device), memory_(lines(image_.bytes().size())), scratch_(lines(image_.scratch_size())) {
-    std::memcpy(memory_.data(), image_.bytes().data(), image_.bytes().size());
+    if (!image_.bytes().empty()) std::memcpy(memory_.data(), image_.bytes().data(), image_.bytes().size());
   }
 
   cuda::Table table(bool with_scratch) { return image_.table_at(memory_.data(), with_scratch ? scratch_.data() : nullptr); }

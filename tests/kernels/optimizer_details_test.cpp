@@ -10,6 +10,28 @@ namespace {
 
 namespace kernels = apex::kernels;
 
+// --- SGD (K-SGD)
+
+// A factor of 0 is no product with the parameter, which would make NaN of Inf. The finite values are exact.
+TEST(Sgd, DecaysByEveryFactorButZero) {
+  for (const bool after_momentum : {false, true}) {
+    const Tensors grads = {at::ones({40})}, params = {at::full({40}, 2.0f)}, buffers = {at::full({40}, 4.0f)};
+    kernels::SgdSettings settings;
+    settings.lr = 0.25;
+    settings.momentum = 0.5;
+    settings.weight_decay = 1;
+    settings.weight_decay_after_momentum = after_momentum;
+    kernels::multi_tensor_sgd(grads, params, buffers, {}, settings);
+    // Before: the buffer is 4 / 2 + (1 + 2), and the step. After: the buffer is 4 / 2 + 1, and the step 3 + 2.
+    EXPECT_TRUE(buffers[0].eq(after_momentum ? 3 : 5).all().item<bool>());
+    EXPECT_TRUE(params[0].eq(0.75).all().item<bool>());
+    settings.weight_decay = 0;
+    params[0].fill_(INFINITY);
+    kernels::multi_tensor_sgd(grads, params, buffers, {}, settings);
+    EXPECT_TRUE(params[0].eq(INFINITY).all().item<bool>());
+  }
+}
+
 // --- NovoGrad (K-NOVO, FOPT-11)
 
 class NovoGradNorm : public ::testing::TestWithParam<kernels::NormType> {
@@ -147,6 +169,11 @@ TEST(Lars, WrongNormsAreRefused) {
         kernels::multi_tensor_lars(grads, params, buffers, {}, {{}, one}, {});
       },
       {"multi_tensor_lars", "norms.grads"});
+  expect_error(
+      [&] {
+        kernels::multi_tensor_lars(grads, params, buffers, {}, {one, at::ones({1}, at::kMeta)}, {});
+      },
+      {"multi_tensor_lars", "norms.params is on meta", "cpu"});
   EXPECT_TRUE(params[0].eq(1).all().item<bool>());
 }
 
@@ -156,14 +183,17 @@ TEST(VersionCounters, IncreaseOnlyForWrittenTensors) {
   const Tensors grads = {at::ones({4})}, params = {at::ones({4})}, means = {at::zeros({4})}, squares = {at::zeros({4})};
   const Tensors models = {at::ones({4}, at::kHalf)};
   kernels::StepTensors tensors;
-  const auto grad_version = grads[0]._version(), param_version = params[0]._version();
+  tensors.step = at::zeros({1}, at::kInt);
+  const auto grad_version = grads[0]._version(), param_version = params[0]._version(), step_version = tensors.step._version();
   tensors.found_inf = at::ones({1}, at::kInt);
   kernels::multi_tensor_adam(grads, params, means, squares, models, {}, tensors);
   EXPECT_EQ(params[0]._version(), param_version);
+  EXPECT_EQ(tensors.step._version(), step_version);
   tensors.found_inf.zero_();
   kernels::multi_tensor_adam(grads, params, means, squares, models, {}, tensors);
   EXPECT_EQ(grads[0]._version(), grad_version);
   for (const Tensors& written : {params, means, squares, models}) EXPECT_GT(written[0]._version(), 0u);
+  EXPECT_EQ(tensors.step._version(), step_version + 1);
 }
 
 // --- Arguments rejected before anything changes

@@ -78,6 +78,14 @@ TEST(Groups, RecordWhetherATensorIsFloat64) {
   EXPECT_FALSE(plan::make_groups({{"in", in, Access::read}})[0].has_double());
 }
 
+TEST(Groups, HaveFloat32BehindTheLastList) {
+  const Tensors in = {at::ones({2}, at::kHalf)};
+  const auto groups = plan::make_groups({{"in", in, Access::read}});
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(groups[0].dtypes[0], at::kHalf);
+  for (size_t list = 1; list < plan::kMaxLists; ++list) EXPECT_EQ(groups[0].dtypes[list], at::kFloat) << list;
+}
+
 TEST(Groups, KeepAddressesOfManyTensors) {
   Tensors in;
   for (int i = 0; i < 25000; ++i) in.push_back(at::full({1}, i, at::kFloat));

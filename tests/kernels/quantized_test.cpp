@@ -226,7 +226,8 @@ TEST(CodedAdam, MakesAGroupWithNaNOrInfNaN) {
     problem.grads[0][40] = bad;
     adam(problem);
     for (const bool squares : {false, true}) {
-      const at::Tensor values = values_of(squares ? problem.squares[0] : problem.means[0], 96, squares);
+      const at::Tensor codes = squares ? problem.squares[0] : problem.means[0], values = values_of(codes, 96, squares);
+      EXPECT_TRUE(codes.narrow(0, 32, 32).eq(0).all().item<bool>()) << "codes of a group that has none";
       EXPECT_TRUE(values.narrow(0, 32, 32).isnan().all().item<bool>());
       EXPECT_TRUE(values.narrow(0, 0, 32).isfinite().all().item<bool>() &&
                   values.narrow(0, 64, 32).isfinite().all().item<bool>());

@@ -76,6 +76,16 @@ TEST_F(Reuse, AnotherNumberOfTensorsIsDetected) {
   EXPECT_EQ((*groups_of({}, {})).size(), 0u);
 }
 
+// One list of all the tensors that a call had in two: a call over them reads them all.
+TEST_F(Reuse, AnotherNumberOfListsIsDetected) {
+  const Tensors all = {in_[0], in_[1], out_[0], out_[1]};
+  const plan::Groups groups = plan::checked_groups("reuse", {{"in", all, Access::read}});
+  EXPECT_EQ(groups->count, 4u);
+  ASSERT_EQ(groups->size(), 2u);
+  EXPECT_EQ((*groups)[0].rows.size(), 3u) << "of float32";
+  EXPECT_EQ((*groups)[1].rows.size(), 1u) << "of float16";
+}
+
 TEST_F(Reuse, AnotherDtypeOfTheSameMemoryIsDetected) {
   EXPECT_EQ((*groups_of({in_[0], in_[1].view(at::kBFloat16)}, out_))[1].dtypes[0], at::kBFloat16);
 }

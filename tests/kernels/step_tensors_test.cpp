@@ -212,6 +212,30 @@ TEST_P(StepTensors, ACallWithoutElementsIsAStep) {
   EXPECT_EQ(tensors.step.item<int>(), 7);
 }
 
+// The kernels have no such device; LibTorch counts there.
+TEST_P(StepTensors, ACallWithoutElementsIsAStepOnAnyDevice) {
+  kernels::StepTensors tensors;
+  tensors.step = at::zeros({1}, at::TensorOptions().dtype(at::kInt).device(at::kMeta));
+  const int64_t version = tensors.step._version();
+  kernels::multi_tensor_adam({}, {}, {}, {}, {}, {}, tensors);
+  EXPECT_EQ(tensors.step._version(), version + 1);
+  const Tensors a = {at::ones({0}, at::kMeta)}, b = {at::ones({0}, at::kMeta)}, c = {at::ones({0}, at::kMeta)},
+                d = {at::ones({0}, at::kMeta)};
+  kernels::multi_tensor_adam(a, b, c, d, {}, {}, tensors);
+  EXPECT_EQ(tensors.step._version(), version + 2);
+}
+
+TEST_P(StepTensors, AStoppedCallWithoutElementsIsNoStep) {
+  kernels::StepTensors tensors;
+  tensors.found_inf = at::ones({1}, at::kInt);
+  tensors.step = steps(5);
+  kernels::multi_tensor_adam({}, {}, {}, {}, {}, {}, tensors);
+  EXPECT_EQ(tensors.step.item<int>(), 5);
+  tensors.found_inf.zero_();
+  kernels::multi_tensor_adam({}, {}, {}, {}, {}, {}, tensors);
+  EXPECT_EQ(tensors.step.item<int>(), 6);
+}
+
 INSTANTIATE_TEST_SUITE_P(Drivers, StepTensors, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "Kernels" : "Cpu"; });
 
@@ -251,6 +275,19 @@ TEST(RefusedStepTensors, AreThoseOfAnotherDtypeSizeOrDevice) {
   tensors.grad_scale = at::Tensor();
   tensors.step = at::ones({1});
   expect_refused(tensors, {"tensors.step", "Int", "Float"});
+}
+
+// A call's device is that of its first tensor with elements, or of its first tensor if none has any.
+TEST(RefusedStepTensors, AreThoseOfAnotherDeviceThanTheFirstTensorWithElements) {
+  Tensors lists[4];
+  for (Tensors& list : lists) list = {at::ones({0}, at::kMeta)};
+  kernels::StepTensors tensors;
+  tensors.lr = number(0.5);
+  const auto adam = [&] { kernels::multi_tensor_adam(lists[0], lists[1], lists[2], lists[3], {}, {}, tensors); };
+  expect_error(adam, {"multi_tensor_adam", "tensors.lr is on cpu", "grads are on meta"});
+  for (Tensors& list : lists) list.push_back(at::ones({3}));
+  adam();
+  EXPECT_FALSE(lists[1][1].eq(1).any().item<bool>());
 }
 
 }  // namespace

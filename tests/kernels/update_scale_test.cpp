@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "kernels/optimizers.h"
+#include "tests/kernels/host_grid.h"
 #include "tests/kernels/support.h"
 
 namespace kernels_test {
@@ -100,6 +102,34 @@ TEST(LossScaleUpdate, AnInvalidTensorIsAnErrorThatNamesIt) {
                {"update_scale_hysteresis", "hysteresis_tracker"});
   const kernels::LossScaleTensors elsewhere = {at::empty({1}, at::kMeta), clear_flag(), clear_flag()};
   EXPECT_THROW(kernels::update_scale_hysteresis(elsewhere, clear_flag(), {}), c10::NotImplementedError);
+}
+
+TEST(LossScaleUpdate, TensorsOfAnotherDtypeOrDeviceAreErrorsThatNameThem) {
+  const at::Tensor scale = at::ones({1}), here = clear_flag();
+  const at::Tensor there = at::zeros({1}, at::TensorOptions().dtype(at::kInt).device(at::kMeta));
+  const auto expect_refused = [](const kernels::LossScaleTensors& tensors, const at::Tensor& found_inf,
+                                 const std::string& part) {
+    expect_error([&] { kernels::update_scale_hysteresis(tensors, found_inf, {}); }, {"update_scale_hysteresis", part});
+  };
+  expect_refused({here, here, here}, here, "scale must be a tensor of one Float");
+  expect_refused({scale, scale, here}, here, "growth_tracker must be a tensor of one Int");
+  expect_refused({scale, there, here}, here, "growth_tracker is on meta and scale on cpu");
+  expect_refused({scale, here, there}, here, "hysteresis_tracker is on meta and scale on cpu");
+  expect_refused({scale, here, here}, there, "found_inf is on meta and scale on cpu");
+  EXPECT_EQ(scale.item<float>(), 1);
+}
+
+// With both drivers: autograd detects by versions that a saved tensor was written to.
+TEST(LossScaleUpdate, IncreasesTheVersionsOfItsTensors) {
+  for (const bool by_kernel : {false, true}) {
+    std::optional<OnHostGrid> grid;
+    if (by_kernel) grid.emplace();
+    const Tensors written = {at::ones({1}), clear_flag(), at::ones({1}, at::kInt)};
+    std::vector<int64_t> versions;
+    for (const at::Tensor& tensor : written) versions.push_back(tensor._version());
+    kernels::update_scale_hysteresis({written[0], written[1], written[2]}, clear_flag(), rule(3, 1));
+    for (size_t i = 0; i < written.size(); ++i) EXPECT_GT(written[i]._version(), versions[i]) << by_kernel << ' ' << i;
+  }
 }
 
 }  // namespace

@@ -166,6 +166,22 @@ TEST_P(OnHandles, AlsoThroughTheOriginalOptimizer) {
   EXPECT_GT(options.momentum(), 0.85);
 }
 
+// A write of the momentum into the original's options would carry all of these over the handle's.
+TEST_P(OnHandles, KeepOtherOptionsThatTheProgramSetsOnTheHandle) {
+  Mlp model;
+  torch::optim::SGD original(model->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+  OneCycleLR schedule(original, OneCycleLROptions(1.0).total_steps(10).div_factor(4));
+  auto [net, opt] = amp::initialize(model, original, level(), quiet());
+  auto& options = static_cast<torch::optim::SGDOptions&>(opt.param_groups()[0].options());
+  schedule.step();
+  options.weight_decay(0.125);
+  opt.zero_grad();
+  { amp::scale_loss(net->forward(features()).to(torch::kFloat).mean(), opt).backward(); }
+  opt.step();
+  EXPECT_EQ(options.weight_decay(), 0.125);
+  EXPECT_LT(options.momentum(), 0.95);
+}
+
 // One optimizer in Python, two objects here, or three with LARC.
 TEST_P(OnHandles, KnowTheRatesFromBeforeInitialize) {
   const auto unchanged = [](int64_t) { return 1.0; };
@@ -237,6 +253,15 @@ TEST(OneCycle, KeepsTheSecondBeta) {
   const auto opt = with_rates<torch::optim::Adam>({0.1}, torch::optim::AdamOptions().betas({0.9, 0.99}));
   const OneCycleLR cycle(*opt, OneCycleLROptions(1.0).total_steps(10));
   EXPECT_EQ(std::get<1>(static_cast<torch::optim::AdamOptions&>(opt->param_groups()[0].options()).betas()), 0.99);
+}
+
+TEST(OneCycle, OfASingleEpochOrOfEpochsOfOneStepHasTheRatesOfItsTotalSteps) {
+  for (const auto& [epochs, steps] : {std::pair(1, 10), std::pair(10, 1)}) {
+    const auto opt = two_groups(), expected = two_groups();
+    OneCycleLR cycle(*opt, OneCycleLROptions(1.0).epochs(epochs).steps_per_epoch(steps));
+    OneCycleLR of_total(*expected, OneCycleLROptions(1.0).total_steps(10));
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(rates_after(cycle, 1, *opt), rates_after(of_total, 1, *expected)) << epochs;
+  }
 }
 
 }  // namespace

@@ -171,5 +171,23 @@ TEST_F(GradPassesTable, GradientsForgottenDuringAPassDoNotComeBack) {
   EXPECT_EQ(value_of(master.grad()), 2);
 }
 
+// A record holds its parameter. The program drops the gradients itself, as with the model's zero_grad, which no handle sees.
+TEST(RecordsOfUnclaimedGrads, EndWithTheBlockAfterTheGradientWasDropped) {
+  const Tensor param = torch::ones({2}).requires_grad_();
+  amp::detail::UnclaimedGrads unclaimed;
+  const auto block = [&](const Tensor& grad) {
+    unclaimed.begin_block({param});
+    param.mutable_grad() = grad;
+    unclaimed.end_block([](const Tensor&) { return false; });
+  };
+  for (int i = 0; i < 3; ++i) {
+    block(torch::ones({2}));
+    EXPECT_TRUE(unclaimed.first().is_same(param)) << i;
+    EXPECT_EQ(param.use_count(), 2u) << i << ": here and in the newest record";
+  }
+  block(Tensor());
+  EXPECT_EQ(param.use_count(), 1u);
+}
+
 }  // namespace
 }  // namespace apex::test

@@ -212,6 +212,33 @@ TEST(SharedGradsWithoutAmp, AreUnscaledOnceByAnFp16Optimizer) {
   });
 }
 
+TEST(SharedGradsWithoutAmp, OfOneElementAreClippedOnce) {
+  expect_same([](bool copies) {
+    Tensor a = torch::zeros({1}).requires_grad_(), b = torch::zeros({1}).requires_grad_();
+    a.mutable_grad() = torch::full({1}, 3.0);
+    b.mutable_grad() = copies ? a.grad().clone() : a.grad();
+    const Tensor norm = contrib::clip_grad_norm_({a, b}, 0.125);
+    return bytes_of(a.grad()) + bytes_of(b.grad()) + bytes_of(norm);
+  });
+}
+
+/// Gradients side by side in one buffer stay there. Of those that overlap, even in one element, all but the first are copied.
+TEST(SharedGradsWithoutAmp, OnlyOverlappingOnesAreCopied) {
+  for (const int64_t begin : {4, 3}) {
+    const Tensor buffer = torch::full({8}, 3.0);
+    const auto zeros = [](at::IntArrayRef shape) { return torch::zeros(shape).requires_grad_(); };
+    const Tensor a = zeros({2, 2}), b = zeros({4}), c = zeros({4});
+    a.mutable_grad() = buffer.slice(0, 0, 4).view({2, 2});
+    for (const Tensor& param : {b, c}) param.mutable_grad() = buffer.slice(0, begin, begin + 4);
+    contrib::clip_grad_norm_({a, b, c}, 1.0);
+    EXPECT_TRUE(a.grad().is_alias_of(buffer));
+    EXPECT_EQ(b.grad().is_alias_of(buffer), begin == 4);
+    EXPECT_FALSE(c.grad().is_alias_of(buffer));
+    EXPECT_LT(a.grad()[0][0].item<float>(), 1.0f);
+    for (const Tensor& param : {b, c}) EXPECT_TRUE(param.grad().equal(a.grad().flatten())) << "each is scaled once";
+  }
+}
+
 /// A gradient that the program also holds is changed in place, unless another gradient shares its memory.
 TEST(SharedGradsWithoutAmp, AHeldGradientIsNotCopied) {
   Summed model = same_summed();

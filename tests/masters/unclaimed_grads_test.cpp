@@ -50,6 +50,27 @@ TEST_P(UnclaimedGrads, AStepWithoutABlockIsAnErrorThatShowsScaleLoss) {
   expect_refused(kLineThree);
 }
 
+// The blocks before had a scale of 128 and a clipping factor. fc2 has no masters.
+TEST_P(UnclaimedGrads, HandmadeGradientsAfterBlocksAreSteppedAsTheyAre) {
+  auto original = make_sgd(*model, std::get<GradsIn>(GetParam()), kOutsideRate);
+  std::tie(net, opt) =
+      amp::initialize(model, original, std::get<0>(GetParam()), quiet().loss_scale(128.0).float32_modules({"fc2"}));
+  for (const bool zeroes : {false, true}) {
+    block();
+    amp::clip_grad_norm_(*opt, 1e-3);
+    EXPECT_EQ(step(), "");
+    if (zeroes) opt->zero_grad();  // the base class's
+    const auto masters = amp::master_params(*opt);
+    std::vector<Tensor> expected;
+    for (const Tensor& master : masters) {
+      expected.push_back(master.detach() - kOutsideRate);
+      master.mutable_grad() = torch::ones_like(master);
+    }
+    EXPECT_EQ(step(), "");
+    for (size_t i = 0; i < masters.size(); ++i) EXPECT_EQ(bytes_of(masters[i]), bytes_of(expected[i])) << i;
+  }
+}
+
 TEST_P(UnclaimedGrads, AStepWithoutABlockAfterCorrectStepsIsAnError) {
   for (int i = 0; i < 2; ++i) {
     block();

@@ -108,6 +108,17 @@ TEST_P(WrittenWeights, EveryKindOfWriteIsKept) {
   expect_kept([](Tensor& w) { w.mul_(0x1p-60); });  // FP16 has no such small numbers, BF16 has
 }
 
+// As without amp: a weight takes over the memory of a tensor of its own dtype, as of a flat buffer.
+TEST_P(WrittenWeights, StayInTheMemoryThatTheProgramSets) {
+  const Tensor buffer = weight().detach().clone();
+  {
+    const torch::NoGradGuard no_grad;
+    weight().set_(buffer);
+  }
+  train();
+  EXPECT_TRUE(weight().is_alias_of(buffer));
+}
+
 TEST_P(WrittenWeights, AnotherShapeIsAnError) {
   Tensor& bias = net->fc2->bias;
   const Tensor before = bias.detach();

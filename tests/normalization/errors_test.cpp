@@ -34,9 +34,14 @@ TEST(NormErrors, Norm03MismatchedDtypes) {
 
 TEST(NormErrors, Norm04Float64DoesNotMix) {
   const Tensor x = torch::ones({4, 6}), w = torch::ones({6});
-  EXPECT_TRUE(contains(message_of([&] { norm::mixed_dtype_fused_rms_norm_affine(x.to(at::kDouble), w, {6}); }), "Double"));
-  EXPECT_THROW(norm::mixed_dtype_fused_layer_norm_affine(x, w.to(at::kDouble), w.to(at::kDouble), {6}), c10::Error);
-  EXPECT_THROW(norm::mixed_dtype_fused_rms_norm_affine(x, w.to(at::kInt), {6}), c10::Error);
+  const Tensor x64 = x.to(at::kDouble), w64 = w.to(at::kDouble);
+  EXPECT_TRUE(contains(message_of([&] { norm::mixed_dtype_fused_rms_norm_affine(x64, w, {6}); }),
+                       "the input is Double and weight is Float: float64 cannot be combined"));
+  EXPECT_TRUE(contains(message_of([&] { norm::mixed_dtype_fused_layer_norm_affine(x, w64, w64, {6}); }),
+                       "the input is Float and weight is Double: float64 cannot be combined"));
+  EXPECT_TRUE(contains(message_of([&] { norm::mixed_dtype_fused_rms_norm_affine(x, w.to(at::kInt), {6}); }),
+                       "weight is Int. Convert it to float16, bfloat16 or float32 first."));
+  EXPECT_TRUE(norm::mixed_dtype_fused_rms_norm_affine(x64, w64, {6}).equal(norm::fused_rms_norm_affine(x64, w64, {6})));
 }
 
 TEST(NormErrors, UndefinedTensorsAndANegativeEps) {
@@ -44,7 +49,25 @@ TEST(NormErrors, UndefinedTensorsAndANegativeEps) {
   EXPECT_TRUE(contains(message_of([&] { norm::fused_layer_norm({}, {6}); }), "the input is an undefined tensor"));
   EXPECT_TRUE(contains(message_of([&] { norm::fused_rms_norm_affine(x, {}, {6}); }), "weight is an undefined tensor"));
   EXPECT_TRUE(contains(message_of([&] { norm::fused_layer_norm_affine(x, w, {}, {6}); }), "bias is an undefined tensor"));
+  EXPECT_TRUE(contains(message_of([&] { norm::fused_layer_norm_affine(x, {}, w, {6}); }), "weight is an undefined tensor"));
+  const auto mixed_layer = [&](const Tensor& weight, const Tensor& bias) {
+    return message_of([&] { norm::mixed_dtype_fused_layer_norm_affine(x, weight, bias, {6}); });
+  };
+  EXPECT_TRUE(contains(mixed_layer({}, w), "weight is an undefined tensor"));
+  EXPECT_TRUE(contains(mixed_layer(w, {}), "bias is an undefined tensor"));
+  const auto mixed_rms = [&](const Tensor& input, const Tensor& weight) {
+    return message_of([&] { norm::mixed_dtype_fused_rms_norm_affine(input, weight, {6}); });
+  };
+  EXPECT_TRUE(contains(mixed_rms(x, {}), "weight is an undefined tensor"));
+  EXPECT_TRUE(contains(mixed_rms({}, w), "the input is an undefined tensor"));
   EXPECT_THROW(norm::fused_rms_norm(x, {6}, -1e-5), c10::ValueError);
+}
+
+// The mean of eight squares of 1 is exact.
+TEST(NormErrors, AnEpsOf0AndAnInputOfOneRowAreNone) {
+  const Tensor x = torch::ones({4, 8});
+  EXPECT_TRUE(norm::fused_rms_norm(x, {8}, 0.0).equal(x));
+  EXPECT_TRUE(norm::fused_rms_norm(x, {4, 8}, 0.0).equal(x));
 }
 
 TEST(NormErrors, DevicesWithoutKernels) {

@@ -165,6 +165,29 @@ TEST(SumsOfSquares, AreNotNegative) {
   EXPECT_TRUE(std::isnan(not_negative(std::nan(""))));
 }
 
+// The gradients of weight and bias add up the rows of each block, then the blocks. The fewer rows a block has, the smaller is
+// the error.
+TEST(BlocksOfRows, AreTheSmallestWithinTheirLimits) {
+  for (const int64_t rows : {1, 2048, 2049, 5000, 1000003}) {
+    for (const int64_t columns : {1, 3, 16, 4095, 4096, 5000}) {
+      const auto is_allowed = [&](int64_t of_block) {
+        return of_block >= 8 && of_block * columns >= 32768 && of_block * 256 >= rows;
+      };
+      const int64_t found = apex::kernels::normalization::rows_per_block(rows, columns);
+      EXPECT_TRUE(is_allowed(found) && !is_allowed(found - 1)) << rows << " x " << columns << ": " << found;
+    }
+  }
+}
+
+// A value passes through at most 2048 additions in its block, 2 in its lane and 4 folds, each off by 2^-24 of the sum. In one
+// sum over all rows, the error of these equal values would be 5 times the bound.
+TEST(BlocksOfRows, BoundTheErrorOfManyRows) {
+  Case c = random_case({Kind::layer, at::kFloat, at::kFloat}, 65536, 16);
+  c.grad_output.fill_(0.7f);
+  const double sum = 65536 * static_cast<double>(0.7f);
+  EXPECT_TRUE(within(run(c).grad_bias, at::full({16}, sum, at::kDouble), at::full({16}, sum * 2060 * 0x1p-24, at::kDouble)));
+}
+
 // The float32 mean of equal values is off by one ulp; without correction, x - mean would be divided by the root of eps alone.
 // NORM-01: Apex's Welford sums are exact here.
 TEST(EqualValues, GiveTheBias) {
@@ -194,6 +217,16 @@ TEST(ManualRmsNorm, Norm02AgreesAndHasTheDtypesOfItsWeight) {
   const Tensor low = apex::normalization::manual_rms_norm(c.input, {512}, c.weight.to(at::kHalf), c.eps);
   EXPECT_EQ(low.scalar_type(), at::kHalf);
   EXPECT_EQ(apex::normalization::manual_rms_norm(c.input.to(at::kHalf), {512}, {}, c.eps).scalar_type(), at::kFloat);
+}
+
+// 24 squares, their sum, the mean, the eps, the root and the products: at most 60 roundings of 2^-53 here and in the reference.
+TEST(ManualRmsNorm, ComputesInFloat64ForFloat64OverSeveralDimensions) {
+  const Tensor x = at::randn({5, 4, 6}, at::kDouble), weight = at::randn({4, 6}, at::kDouble);
+  const Tensor mean_square = x.flatten(1).square().sum(1).div(24).view({5, 1, 1});
+  const Tensor expected = x / (mean_square + 0.01).sqrt() * weight;
+  const Tensor found = apex::normalization::manual_rms_norm(x, {4, 6}, weight, 0.01);
+  EXPECT_EQ(found.scalar_type(), at::kDouble);
+  EXPECT_TRUE(within(found, expected, expected.abs() * (2 * 60 * 0x1p-53)));
 }
 
 }  // namespace

@@ -37,6 +37,12 @@ TEST(LevelsAbove, AreBfloat16LevelsForABfloat16Model) {
   EXPECT_EQ(names_above_in_bfloat16("O6"), "O5 O4 O0 ");
 }
 
+TEST(LevelsAbove, AreTheLevelsOwnForOtherModelTypes) {
+  for (const std::string type : {"float16", "float32", "false"}) {
+    EXPECT_EQ(names_above(OptLevel::from_yaml_string("{opt_level: O3, cast_model_type: " + type + "}")), "O2 O1 O0 ") << type;
+  }
+}
+
 TEST(LevelsAbove, BeginWithTheLevelWithoutFp8) {
   const auto names = [](const std::string& yaml) { return names_above(OptLevel::from_yaml_string(yaml)); };
   EXPECT_EQ(names("{opt_level: O5, fp8: mx}"), "O5 O4 O0 ");

@@ -150,6 +150,18 @@ TEST(YamlError, TextWithoutANameIsCalledString) {
   expect_error(Outcome::value_error, {"<string>:1:1:", "'x'"}, [] { OptLevel::from_yaml_string("x: 1"); });
 }
 
+// As keep_batchnorm_fp32 is in the levels' own files.
+TEST(YamlError, AnOptionalFlagTakesTrueFalseAndNone) {
+  std::optional<bool> flag = true;
+  EXPECT_STREQ(detail::parse_value(detail::Scalar{"none"}, flag), nullptr);
+  EXPECT_EQ(flag, std::nullopt);
+  EXPECT_STREQ(detail::parse_value(detail::Scalar{"True"}, flag), nullptr);
+  for (const detail::Scalar& other : {detail::Scalar{"yes"}, detail::Scalar{"none", /*quoted=*/true}}) {
+    EXPECT_STREQ(detail::parse_value(other, flag), "true, false or none") << other.text;
+    EXPECT_EQ(flag, true) << "an error changes nothing";
+  }
+}
+
 // Two letters of three would make a key of any word.
 TEST(YamlError, SuggestsASimilarKeyIgnoringCase) {
   using detail::did_you_mean;

@@ -189,5 +189,28 @@ TEST(CapturedAmp, AcceptsAFixedLossScale) {
   });
 }
 
+// Writes to the model's weights and not to the masters, which amp finds by comparing values after a step.
+struct StepsAList : torch::optim::SGD {
+  using SGD::SGD;
+  at::Tensor step(LossClosure = nullptr) override {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& param : list) param.sub_(1);
+    return {};
+  }
+  std::vector<at::Tensor> list;
+};
+
+// A capture has no values that the host could compare.
+TEST(CapturedAmp, ChecksACustomClassInStepsOutsideOfTheCapture) {
+  auto net = one_layer();
+  StepsAList original(net->parameters(), 0.1);
+  original.list = net->parameters();
+  auto [model, optimizer] = amp::initialize(net, original, "O2", amp::InitializeOptions().loss_scale(128.0).verbosity(0));
+  EXPECT_EQ(refusal(optimizer), "");
+  const std::string message = message_of([&, &opt = optimizer] { opt.step(); });
+  EXPECT_TRUE(contains(message, "wrote into the model's weight 'weight'")) << message;
+  amp::reset();
+}
+
 }  // namespace
 }  // namespace test

@@ -179,6 +179,16 @@ TEST_P(EveryClass, EmptyGroupsAreAccepted) {
   EXPECT_EQ(optimizer->param_groups().size(), 1u);
 }
 
+// As in Apex. A capturable optimizer finds no device there.
+TEST(EmptyGroups, CountNoStep) {
+  for (const bool capturable : {false, true}) {
+    FusedAdam optimizer(std::vector<at::Tensor>{}, FusedAdamOptions(0.1).capturable(capturable));
+    optimizer.step();
+    optimizer.update_device_lr();
+    EXPECT_EQ(optimizer.steps_taken(), 0) << capturable;
+  }
+}
+
 // FOPT-01
 TEST_P(EveryClass, EvaluatesTheClosureOnceWithGradientsAndReturnsItsValue) {
   const auto params = make_params(1);

@@ -195,6 +195,20 @@ void step_with(torch::optim::Optimizer& optimizer, const std::vector<OneParam*>&
   }
 }
 
+// Also where no group was left in between.
+TEST(CountsOfGroups, ReturnWithTheOnlyGroup) {
+  OneParam one(1);
+  FusedAdam optimizer(std::vector<at::Tensor>{one.param}, FusedAdamOptions(0.1));
+  step_with(optimizer, {&one}, 3);
+  auto& groups = optimizer.param_groups();
+  const OptimizerParamGroup out = groups[0];
+  groups.clear();
+  optimizer.step();
+  groups.push_back(out);
+  step_with(optimizer, {&one}, 1);
+  EXPECT_EQ(optimizer.steps_taken(), 4);
+}
+
 // As a new head in the place of the old one: Apex counts the steps of each group.
 TEST_P(EveryClassesGroups, BeginAtTheirOwnFirstStepInThePlaceOfAnother) {
   for (const bool by_hand : {false, true}) {
@@ -245,6 +259,64 @@ TEST_P(EveryClassesGroups, KeepTheirStateWhereOthersBeforeThemAreRemovedOrMoved)
     step_with(*other, {&alone}, 3);
     EXPECT_TRUE(same_bytes(head.param, alone.param)) << "removed: " << removed;
   }
+}
+
+// As in Apex, where the count is the group's.
+TEST(CountsOfGroups, StayWithTheGroupThatAParameterLeaves) {
+  for (const bool in_front : {false, true}) {
+    OneParam stays(1), leaves(2), late(3);
+    FusedAdam optimizer(std::vector<at::Tensor>{stays.param, leaves.param}, FusedAdamOptions(0.1));
+    step_with(optimizer, {&stays, &leaves}, 2);
+    optimizer.add_param_group(group_like_first(optimizer, late));
+    step_with(optimizer, {&stays, &leaves, &late}, 1);
+    auto& groups = optimizer.param_groups();
+    groups[0].params().pop_back();
+    groups.insert(in_front ? groups.begin() : groups.end(), group_like_first(optimizer, leaves));
+    const std::vector<int64_t> counts = in_front ? std::vector<int64_t>{0, 3, 1} : std::vector<int64_t>{3, 1, 0};
+    for (size_t group = 0; group < 3; ++group) EXPECT_EQ(optimizer.steps_taken(group), counts[group]) << group << in_front;
+    step_with(optimizer, {&stays, &leaves, &late}, 1);
+    for (size_t group = 0; group < 3; ++group) EXPECT_EQ(optimizer.steps_taken(group), counts[group] + 1) << group << in_front;
+  }
+}
+
+// As in Gaussian splatting: new leaves with the states of the old ones. In between the group is empty.
+TEST(CountsOfGroups, StayWithTheGroupWhoseParametersAreAllReplaced) {
+  OneParam old(1), replacement(2);
+  FusedAdam optimizer(std::vector<at::Tensor>{old.param}, FusedAdamOptions(0.1));
+  step_with(optimizer, {&old}, 3);
+  auto of_old = std::move(optimizer.state().at(old.param.unsafeGetTensorImpl()));
+  optimizer.state().erase(old.param.unsafeGetTensorImpl());
+  auto& params = optimizer.param_groups()[0].params();
+  params.clear();
+  EXPECT_EQ(optimizer.steps_taken(), 3);
+  optimizer.step();
+  EXPECT_EQ(optimizer.steps_taken(), 3) << "an empty group takes no step";
+  optimizer.state()[replacement.param.unsafeGetTensorImpl()] = std::move(of_old);
+  params.push_back(replacement.param);
+  step_with(optimizer, {&replacement}, 1);
+  EXPECT_EQ(optimizer.steps_taken(), 4);
+}
+
+// A group that was taken out is known by the parameters that it had last, however often the others change.
+TEST(CountsOfGroups, ReturnWithAParameterThatJoinedTheGroupLater) {
+  OneParam body(1), first(2), second(3), other(4);
+  FusedAdam optimizer(std::vector<at::Tensor>{body.param}, FusedAdamOptions(0.1));
+  optimizer.add_param_group(group_like_first(optimizer, first));
+  step_with(optimizer, {&body, &first}, 2);
+  auto& groups = optimizer.param_groups();
+  groups[1].params().push_back(second.param);
+  step_with(optimizer, {&body, &first, &second}, 1);
+  groups[1].params().erase(groups[1].params().begin());
+  const OptimizerParamGroup out = groups.back();
+  groups.pop_back();
+  step_with(optimizer, {&body}, 1);
+  optimizer.add_param_group(group_like_first(optimizer, other));
+  step_with(optimizer, {&body, &other}, 1);
+  groups.push_back(out);
+  step_with(optimizer, {&body, &other, &second}, 1);
+  EXPECT_EQ(optimizer.steps_taken(0), 6);
+  EXPECT_EQ(optimizer.steps_taken(1), 2);
+  EXPECT_EQ(optimizer.steps_taken(2), 4);
 }
 
 TEST(GroupOptions, ValuesOfKnownGroupsAreCheckedByTheStep) {

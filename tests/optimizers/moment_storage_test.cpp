@@ -201,6 +201,23 @@ TEST(MomentStorage, FilesFitEveryStorage) {
   }
 }
 
+// A program may put an empty state under a parameter.
+TEST(MomentStorage, AStateWithoutMomentsIsSavedAndLoadedAndStartsAtZeros) {
+  for (const auto storage : {MomentStorage::float32, MomentStorage::bfloat16, MomentStorage::int8}) {
+    const auto params = make_params(1), loaded_params = make_params(1), fresh_params = make_params(1);
+    FusedAdam saving(params, options_with(storage)), loaded(loaded_params, options_with(storage)),
+        fresh(fresh_params, options_with(storage));
+    for (const at::Tensor& param : params)
+      saving.state()[param.unsafeGetTensorImpl()] = std::make_unique<FusedAdamParamState>();
+    load(loaded, saved(saving));
+    EXPECT_EQ(loaded.state().size(), params.size());
+    run(loaded_params, loaded, 0, 2);
+    run(fresh_params, fresh, 0, 2);
+    EXPECT_TRUE(same_bytes(loaded_params, fresh_params)) << name_of(storage);
+    EXPECT_TRUE(same_bytes(moments_of(loaded, loaded_params), moments_of(fresh, fresh_params))) << name_of(storage);
+  }
+}
+
 TEST(MomentStorage, AStepSkippedByGradScalerChangesNoBit) {
   for (const MomentStorage storage : kSmall) {
     const auto params = make_params(1);

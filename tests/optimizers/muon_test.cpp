@@ -222,6 +222,21 @@ TEST(MuonSteps, AreNearlyOrthogonal) {
   EXPECT_LT(singular.max().item<double>(), 1.25);
 }
 
+// Where the next matrix has a momentum of another dtype, which LibTorch refuses, nothing has been updated.
+TEST(MuonErrors, AnEmptyMatrixIsNoUpdate) {
+  const at::Tensor empty = at::ones({0, 3}), matrix = at::ones({2, 3});
+  Muon optimizer({empty, matrix});
+  empty.mutable_grad() = at::ones({0, 3});
+  matrix.mutable_grad() = at::ones({2, 3});
+  auto state = std::make_unique<MuonParamState>();
+  state->momentum_buffer = at::zeros({2, 3}, at::kDouble);
+  optimizer.state()[matrix.unsafeGetTensorImpl()] = std::move(state);
+  const std::string message = message_of([&] { optimizer.step(); });
+  EXPECT_NE(message.find("expected dtype double"), std::string::npos) << message;
+  EXPECT_EQ(message.find("had updated a part"), std::string::npos) << message;
+  EXPECT_TRUE(same_bytes(matrix, at::ones({2, 3})));
+}
+
 TEST(MuonErrors, NameTheParameterAndTheRemedy) {
   const at::Tensor matrix = at::ones({2, 3}), bias = at::ones({3});
   using Value = c10::ValueError;

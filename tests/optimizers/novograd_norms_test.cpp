@@ -47,6 +47,7 @@ TEST(NovoGradsNorms, OfAGroupWithoutParametersAreUndefinedAndSurviveLoading) {
   FusedNovoGrad optimizer(params, kOptions), loaded(loaded_params, kOptions);
   for (auto* each : {&optimizer, &loaded}) each->add_param_group(torch::optim::OptimizerParamGroup(std::vector<at::Tensor>{}));
   set_grads(params, 3);
+  EXPECT_FALSE(optimizer.exp_avg_sq(0).defined()) << "before the first step";
   optimizer.step();
   EXPECT_TRUE(optimizer.exp_avg_sq(0).defined());
   EXPECT_FALSE(optimizer.exp_avg_sq(1).defined());
@@ -66,6 +67,28 @@ TEST(NovoGradsNorms, AreKeptWhenAParameterIsRemoved) {
   check.step(optimizer, {0, 2, 3});
   check.step(optimizer, {3});
   check.step(optimizer, {0, 2});
+}
+
+TEST(NovoGradsNorms, AreKeptWhenAParameterIsRemovedAfterLoading) {
+  const auto params = make_params(1);
+  FusedNovoGrad optimizer(params, kOptions), resumed(params, kOptions);
+  BesideLoneOptimizers check(params);
+  check.step(optimizer, {0, 1, 2, 3});
+  load(resumed, saved(optimizer));
+  auto& listed = resumed.param_groups()[0].params();
+  listed.erase(listed.begin() + 1);
+  check.step(resumed, {0, 2, 3});
+}
+
+TEST(NovoGradsNorms, AreKeptWhenParametersChangePlaces) {
+  const auto params = make_params(1);
+  FusedNovoGrad optimizer(params, kOptions);
+  BesideLoneOptimizers check(params);
+  check.step(optimizer, {0, 1, 2, 3});
+  auto& listed = optimizer.param_groups()[0].params();
+  std::swap(listed[0], listed[2]);
+  check.step(optimizer, {0, 1, 2, 3});
+  check.step(optimizer, {2});
 }
 
 TEST(NovoGradsNorms, AreKeptWhenAParameterIsInsertedInFront) {

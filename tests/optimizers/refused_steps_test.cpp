@@ -87,6 +87,37 @@ TEST(RefusedStepsOfNovoGrad, CheckTheNormTypesOfAllGroupsFirst) {
   EXPECT_TRUE(same_bytes(before, copies_of(params)));
 }
 
+template <class Opt, class Options>
+void expect_states_after_a_refusal(const Options& options) {
+  for (const int steps_before : {0, 2}) {
+    const auto params = make_params(1), other_params = make_params(1);
+    Opt optimizer(params, options), other(other_params, options);
+    const auto step_both = [&](int64_t seed) {
+      set_grads(params, seed);
+      set_grads(other_params, seed);
+      optimizer.step();
+      other.step();
+    };
+    for (int i = 0; i < steps_before; ++i) step_both(10 * i);
+    set_grads(params, 30);
+    params[1].mutable_grad() = params[2].detach().narrow(0, 0, 1);
+    const auto before = copies_of(params);
+    const std::string message = message_of([&] { optimizer.step(); });
+    EXPECT_NE(message.find("params[2] shares memory with grads[1]"), std::string::npos) << message;
+    EXPECT_TRUE(same_bytes(before, copies_of(params)));
+    EXPECT_EQ(optimizer.state().empty(), steps_before == 0);
+    step_both(40);
+    EXPECT_TRUE(same_bytes(params, other_params)) << steps_before;
+  }
+}
+
+// The kernel itself refuses a gradient in the memory of another parameter. By then the step has prepared the states. Of these
+// two classes a first step differs from the others.
+TEST(RefusedStepsByTheKernel, KeepTheStatesOfEarlierStepsAndLeaveNoOthers) {
+  expect_states_after_a_refusal<FusedNovoGrad>(FusedNovoGradOptions());
+  expect_states_after_a_refusal<FusedSGD>(FusedSGDOptions(0.1).momentum(0.9).dampening(0.5));
+}
+
 // A program puts states under parameters, as one that replaces parameters does.
 class RefusedStates : public ::testing::TestWithParam<OptimizerClass> {
  protected:
@@ -178,6 +209,47 @@ TEST(RefusedStepsLater, DetectMemoryThatBecameShared) {
   EXPECT_NE(message.find("Parameter 2 of group 0, of shape [130], shares memory with parameter 0 of group 0"),
             std::string::npos)
       << message;
+}
+
+// One end of its memory stays where it was.
+TEST(RefusedStepsLater, DetectAParameterThatGrewIntoItsNeighbour) {
+  for (const bool at_its_end : {true, false}) {
+    const at::Tensor memory = values({30}, 1);
+    const std::vector<at::Tensor> params = {values({1}, 2).requires_grad_(), values({1}, 3).requires_grad_()};
+    const auto place = [&](const at::Tensor& param, int64_t begin, int64_t end) {
+      param.set_data(memory.slice(0, begin, end));
+      set_grad(param);
+    };
+    FusedSGD optimizer({OptimizerParamGroup({params[0]}), OptimizerParamGroup({params[1]})}, FusedSGDOptions(0.1));
+    place(params[0], 0, 10);
+    place(params[1], 20, 30);
+    optimizer.step();
+    at_its_end ? place(params[0], 0, 21) : place(params[1], 9, 30);
+    optimizer.state().clear();  // has the old shape
+    const at::Tensor before = memory.clone();
+    const std::string message = message_of([&] { optimizer.step(); });
+    EXPECT_NE(message.find("Parameter 0 of group 1, of shape"), std::string::npos) << message;
+    EXPECT_NE(message.find("shares memory with parameter 0 of group 0"), std::string::npos) << message;
+    EXPECT_TRUE(same_bytes(memory, before));
+  }
+}
+
+// In any order of addresses, one beginning where another ends. An empty one shares no memory.
+TEST(AcceptedSteps, OfParametersThatArePartsOfOneBuffer) {
+  const at::Tensor memory = values({20}, 1);
+  std::vector<at::Tensor> parts, apart;
+  for (const auto& [begin, end] : {std::pair(10, 20), std::pair(5, 5), std::pair(0, 10)}) {
+    const at::Tensor part = memory.slice(0, begin, end);
+    apart.push_back(part.clone().requires_grad_());
+    parts.push_back(part.clone().requires_grad_());
+    parts.back().set_data(part);
+  }
+  FusedAdam optimizer(parts), expected(apart);
+  set_grads(parts, 2);
+  set_grads(apart, 2);
+  optimizer.step();
+  expected.step();
+  EXPECT_TRUE(same_bytes(memory, at::cat({apart[2], apart[0]})));
 }
 
 }  // namespace

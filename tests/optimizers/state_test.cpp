@@ -109,6 +109,30 @@ const ParamState& state_of(const torch::optim::Optimizer& optimizer, void* key) 
   return static_cast<const ParamState&>(*optimizer.state().at(key));
 }
 
+// A program may put an empty state under a parameter.
+template <class ParamState, class Opt>
+void expect_start_at_zeros(Opt& optimizer, const std::vector<at::Tensor>& params, Opt& fresh,
+                           const std::vector<at::Tensor>& fresh_params) {
+  for (const at::Tensor& param : params) optimizer.state()[param.unsafeGetTensorImpl()] = std::make_unique<ParamState>();
+  for (int step = 0; step < 2; ++step) {
+    step_with_new_grads(optimizer, params, step);
+    step_with_new_grads(fresh, fresh_params, step);
+  }
+  EXPECT_TRUE(same_bytes(params, fresh_params));
+}
+
+TEST(EmptyStates, StartAtZeros) {
+  for (const auto dtype : {at::kFloat, at::kHalf}) {
+    const auto lamb_params = make_params(1, dtype), fresh_lamb_params = make_params(1, dtype);
+    FusedLAMB lamb(lamb_params), fresh_lamb(fresh_lamb_params);
+    expect_start_at_zeros<FusedLAMBParamState>(lamb, lamb_params, fresh_lamb, fresh_lamb_params);
+    const auto mixed_params = make_params(1, dtype), fresh_mixed_params = make_params(1, dtype);
+    const auto options = FusedMixedPrecisionLambOptions(0.1).reduced_precision_dtype(at::kHalf);
+    FusedMixedPrecisionLamb mixed(mixed_params, options), fresh_mixed(fresh_mixed_params, options);
+    expect_start_at_zeros<FusedMixedPrecisionLambParamState>(mixed, mixed_params, fresh_mixed, fresh_mixed_params);
+  }
+}
+
 // FOPT-03
 TEST(StateDtypes, AreApexs) {
   const auto params = make_params(1, at::kHalf);

@@ -324,6 +324,7 @@ class Errors(Case):
         for error, pattern, call in [
             (ValueError, "chunk_size is 0", lambda: amp_C.multi_tensor_adam(0, flag(), lists, *adam)),
             (ValueError, "does not fit", lambda: amp_C.multi_tensor_adam(2**40, flag(), lists, *adam)),
+            (ValueError, "does not fit", lambda: amp_C.multi_tensor_adam(-(2**31) - 1, flag(), lists, *adam)),
             (ValueError, "mode is 5", lambda: applier(amp_C.multi_tensor_adam, flag(), lists, 0.1, 0.9, 0.99, 1e-8, 1, 5, 1, 0.0)),
             (RuntimeError, "got 3 tensor lists, expected 4", lambda: applier(amp_C.multi_tensor_adam, flag(), lists[:3], *adam)),
             (RuntimeError, "missing value for argument", lambda: applier(amp_C.multi_tensor_adam, flag(), lists, 0.1)),

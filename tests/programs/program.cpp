@@ -103,7 +103,9 @@ void WithAmp::output(const Tensor& output) const {
 }
 
 void WithAmp::expect_promised_dtypes(const amp::OptimizerList& optimizers, bool unscaled) const {
-  for (const auto* module : modules_) expect_types(*module, level_);
+  for (const auto& each : modules_) {
+    if (!each.is_shared || !each.owners.expired()) expect_types(*each.module, level_);
+  }
   if (!unscaled || !has_masters(level_)) return;
   for (auto* optimizer : optimizers) {
     for (const auto& master : amp::master_params(*optimizer)) {

@@ -84,9 +84,9 @@ class WithAmp : public Report {
   template <class Model>
   void watch(Model& model) {
     if constexpr (std::is_base_of_v<torch::nn::Module, Model>) {
-      modules_.push_back(&model);
+      modules_.push_back({&model, /*is_shared=*/false, {}});
     } else {
-      modules_.push_back(&*model);
+      modules_.push_back({&*model, /*is_shared=*/true, model->weak_from_this()});
     }
   }
   template <class... Models>
@@ -100,7 +100,12 @@ class WithAmp : public Report {
   void expect_promised_dtypes(const amp::OptimizerList& optimizers, bool unscaled) const;
 
   std::string level_;
-  std::vector<torch::nn::Module*> modules_;
+  struct Watched {
+    torch::nn::Module* module;
+    bool is_shared;
+    std::weak_ptr<torch::nn::Module> owners;
+  };
+  std::vector<Watched> modules_;
 };
 
 /// Adam with an epsilon that FP16 has: torch's own is zero there, and O3 divides by it.

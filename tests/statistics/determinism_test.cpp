@@ -1,6 +1,7 @@
-// The order of sums depends on the shape alone: the same bits with any number of threads and any instruction set.
-// tests/cuda_host compares the lanes of GPUs.
+// The order of sums depends on the shape alone: the same bits with any number of threads, any instruction set, and the lanes of
+// GPUs, which tests/cuda_host launches.
 #include "kernels/cpu/isa.h"
+#include "kernels/statistics/statistics.h"
 #include "tests/statistics/support.h"
 
 namespace apex::test {
@@ -53,6 +54,52 @@ TEST(StatisticsBits, AreTheSameOnAnyInstructionSet) {
     }
   }
   kernels::cpu::set_current_isa(before);
+}
+
+// The threads of a GPU's block, one after the other.
+struct TileBlock {
+  template <class Work>
+  void each_thread(const Work& work) const {
+    for (int thread = 0; thread < kernels::statistics::kTileLanes; ++thread) work(thread);
+  }
+  void barrier() const {}
+};
+
+// All numbers, float64 ones by their bits.
+std::vector<int64_t> numbers_of(const kernels::TensorStatistics& found) {
+  std::vector<int64_t> all{found.zeros, found.inf, found.nan};
+  for (const double value : {found.sum, found.sum_of_squares, found.abs_max}) all.push_back(bits_of(value));
+  for (const kernels::ExponentCounts& row : found.exponents) {
+    all.push_back(row.exponent);
+    all.insert(all.end(), row.parts.begin(), row.parts.end());
+  }
+  return all;
+}
+
+template <class Stored>
+void expect_same_bits_from_blocks(torch::Dtype dtype) {
+  using namespace kernels::statistics;
+  const std::vector<torch::Tensor> tensors{wild_values(kTile + 700, dtype, 31), tame_values(5, dtype, 32),
+                                           wild_values(0, dtype, 33), tame_values(40001, dtype, 34)};
+  const JobMemory memory(tensors);
+  std::vector<uint32_t> counts(static_cast<size_t>(kBins<ComputesIn<Stored>>) + 1, 7u);
+  std::vector<Sums> lanes(kTileLanes);
+  for (int64_t tile = 0; tile < memory.job().tiles; ++tile) {
+    read_tile<Stored>(TileBlock(), memory.job(), tile, counts.data(), lanes.data());
+  }
+  for (int64_t tensor = 0; tensor < memory.job().tensors; ++tensor) AddTiles{memory.job()}(tensor);
+  const auto found = memory.results(), expected = kernels::tensor_statistics(tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_EQ(numbers_of(found.at(i)), numbers_of(expected.at(i))) << dtype << ' ' << i;
+  }
+  EXPECT_EQ(counts.back(), 7u) << "behind the block's memory";
+}
+
+TEST(StatisticsBits, AreTheSameInTheLanesOfAGpu) {
+  expect_same_bits_from_blocks<kernels::rules::Half>(torch::kHalf);
+  expect_same_bits_from_blocks<kernels::rules::BFloat16>(torch::kBFloat16);
+  expect_same_bits_from_blocks<float>(torch::kFloat);
+  expect_same_bits_from_blocks<double>(torch::kDouble);
 }
 
 }  // namespace

@@ -56,5 +56,11 @@ TEST(StatisticsRecords, ErrorsNameTheTensorAndTheRemedy) {
   EXPECT_NE(message({}).find("'fc.weight' is undefined"), std::string::npos);
 }
 
+// Tensors of devices without kernels are copied to the CPU, and LibTorch has nothing to copy here.
+TEST(StatisticsRecords, ATensorWithoutValuesIsAnError) {
+  expect_error<c10::NotImplementedError>([] { amp::statistics(std::vector<torch::Tensor>{torch::ones({2}, torch::kMeta)}); },
+                                         {"Cannot copy out of meta tensor"});
+}
+
 }  // namespace
 }  // namespace apex::test

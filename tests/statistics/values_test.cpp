@@ -145,6 +145,14 @@ TEST(StatisticsValues, MatchTheElementsForAnyLayout) {
   }
 }
 
+// A view whose memory has the other sign.
+TEST(StatisticsValues, OfANegatedViewAreThoseOfItsValues) {
+  const auto values = tame_values(3000, torch::kFloat, 10).abs();
+  const auto record = amp::statistics(std::vector<torch::Tensor>{at::_neg_view(values)}).at(0);
+  EXPECT_LT(record.mean, 0);
+  expect_matches(record, values.neg());
+}
+
 TEST(StatisticsValues, OfMixedListsKeepTheirOrder) {
   std::vector<torch::Tensor> tensors;
   for (int i = 0; i < 3000; ++i) {

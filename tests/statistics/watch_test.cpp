@@ -1,4 +1,9 @@
 // amp::watch: records of activations and their gradients per module.
+#include <ATen/record_function.h>
+#include <apex_cpp/amp/doctor/step_observer.h>
+
+#include <new>
+
 #include "tests/statistics/support.h"
 
 namespace apex::test {
@@ -124,6 +129,52 @@ TEST_F(Watch, MayEndBeforeALaterWatch) {
   second.stop();
   handle->forward(x);  // no recorder is active
   EXPECT_EQ(second.records().size(), 2u);
+}
+
+// Such as the regions of a profile.
+TEST_F(Watch, RecordsModulesWithinARegionThatTheProgramNames) {
+  start("O0");
+  const amp::watch watch;
+  {
+    RECORD_FUNCTION("region", std::vector<c10::IValue>{model->head->weight});
+    handle->forward(x);
+  }
+  EXPECT_EQ(seen(watch), (Lines{"conv aten::conv2d", "head aten::addmm"}));
+}
+
+// A gradient that is sparse has no statistics.
+TEST_F(Watch, LeavesOutSparseGradients) {
+  start("O0");
+  const amp::watch watch;
+  const torch::Tensor table = model->head->weight.clone(), rows = torch::tensor({0, 2});
+  torch::embedding(table, rows, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false, /*sparse=*/true).sum().backward();
+  EXPECT_TRUE(model->head->weight.grad().is_sparse());
+  EXPECT_EQ(seen(watch), (Lines{"head aten::clone"}));
+}
+
+// LibTorch catches what the start of a recorded call throws, such as bad_alloc. The end of the call then gets no context.
+TEST_F(Watch, GoesOnAfterACallWhoseStartFailed) {
+  start("O0");
+  const amp::watch watch;
+  const amp::trace trace;
+  const auto observer = std::make_shared<amp::detail::StepObserver>();
+  observer->start();
+  const at::RecordFunctionTLS before = at::get_record_function_tls_();
+  ASSERT_EQ(before.sorted_tls_callbacks_.size(), 3u);
+  at::RecordFunctionTLS failing = before;
+  for (auto& entry : failing.sorted_tls_callbacks_) {
+    const auto fail = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> { throw std::bad_alloc(); };
+    entry.callback_ = at::RecordFunctionCallback(fail, entry.callback_.end()).needsOutputs(true);
+  }
+  at::set_record_function_tls_(failing);
+  EXPECT_TRUE(x.neg().neg().equal(x));
+  at::set_record_function_tls_(before);
+  EXPECT_TRUE(watch.records().empty());
+  EXPECT_TRUE(trace.ops().empty());
+  handle->forward(x);
+  EXPECT_EQ(watch.records().size(), 2u);
+  EXPECT_FALSE(trace.ops().empty());
+  EXPECT_FALSE(observer->take().empty());
 }
 
 }  // namespace

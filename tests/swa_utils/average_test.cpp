@@ -54,6 +54,28 @@ TEST_P(Average, HasTheBitsOfForeachLerp) {
   EXPECT_NE(bytes_of(ema.averages()), bytes_of(amp::master_params(opt)));
 }
 
+struct WithBinsImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return fc(x); }
+  Tensor bins = register_parameter("bins", torch::arange(4), /*requires_grad=*/false);
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+};
+TORCH_MODULE(WithBins);
+
+TEST_P(Average, IntegersKeepTheirValues) {
+  WithBins model;
+  torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(0.1));
+  auto [net, opt] = amp::initialize(model, sgd, level(), quiet());
+  ExponentialMovingAverage ema(opt, 0.9);
+  for (int step = 0; step < 3; ++step) {
+    train_step(net, opt);
+    ema.update();
+  }
+  EXPECT_EQ(ema.n_averaged(), 3);
+  EXPECT_TRUE(torch::equal(ema.averages()[0], torch::arange(4)));
+  const auto averaged = ema.average_parameters();
+  EXPECT_TRUE(torch::equal(net->bins, torch::arange(4)));
+}
+
 TEST_P(Average, StaysOnASkippedStep) {
   Mlp model;
   torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(0.1));

@@ -7,6 +7,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <atomic>
+#include <cstdlib>
+#include <functional>
 #include <thread>
 
 namespace apex::parallel {
@@ -16,11 +18,15 @@ using torch::Tensor;
 
 constexpr int kRanks = 3;
 
-ProcessGroup group_of_thread(const c10::intrusive_ptr<c10d::Store>& store, int rank) {
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, kRanks);
+// LibTorch's record of collectives, which all groups of a process share, is written without a lock. It is read at the first
+// one.
+const bool kHasNoRecord = setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1) == 0;
+
+ProcessGroup group_of_thread(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size = kRanks) {
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO,
-                    detail::make_gloo({store, rank, kRanks, std::chrono::seconds(60), "127.0.0.1"}));
+                    detail::make_gloo({store, rank, size, std::chrono::seconds(60), "127.0.0.1"}));
   return group;
 }
 
@@ -136,6 +142,28 @@ TEST(ShardedThreads, SeveralThreadsSendBuckets) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) ranks.emplace_back(train, rank);
   for (auto& rank : ranks) rank.join();
+}
+
+// The backward pass has ended on its thread; the optimizer's lock alone orders it before the call. The bucket waits for the
+// other parameter's gradient.
+TEST(ShardedThreads, AnotherThreadEndsAbandonsAndDropsPasses) {
+  const auto group = group_of_thread(c10::make_intrusive<c10d::HashStore>(), 0, /*size=*/1);
+  const std::vector<Tensor> params{torch::ones({2, 2}).requires_grad_(), torch::ones({2, 2}).requires_grad_()};
+  DistributedFusedAdam optimizer(params, DistributedFusedAdamOptions(0.25).process_group(group));
+  const auto shards = optimizer.grad_shards();
+  const std::vector<std::function<void()>> calls{[&] { shards->end_pass(1.0); }, [&] { shards->abandon_pass(); },
+                                                 [&] { shards->drop(); }};
+  for (size_t i = 0; i < 4 * calls.size(); ++i) {
+    std::atomic<bool> ended{false};
+    std::thread backward([&] {
+      (params[0] * 2).sum().backward();
+      ended.store(true, std::memory_order_relaxed);
+    });
+    while (!ended.load(std::memory_order_relaxed)) std::this_thread::yield();
+    calls[i % calls.size()]();
+    backward.join();
+    EXPECT_FALSE(shards->has_open_grads()) << i;
+  }
 }
 
 }  // namespace

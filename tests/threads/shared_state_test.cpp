@@ -1,5 +1,6 @@
 // What all threads of a process share: each test lets threads read and write one part of it at once, for ThreadSanitizer.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/record_function.h>
 #include <apex_cpp/activation_checkpoint.h>
 #include <apex_cpp/amp/casts/cast_rules.h>
 #include <apex_cpp/amp/casts/custom_functions.h>
@@ -8,20 +9,28 @@
 #include <apex_cpp/amp/checkpoint/parts.h>
 #include <apex_cpp/amp/comparison/measurement.h>
 #include <apex_cpp/amp/doctor/step_observer.h>
+#include <apex_cpp/amp/float8/history.h>
 #include <apex_cpp/amp/policy.h>
 #include <apex_cpp/amp/scaling/overflow_report.h>
 #include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/statistics.h>
+#include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/amp/tensors/parameters.h>
+#include <apex_cpp/lr_scheduler.h>
 #include <apex_cpp/parallel/sync_batch_norm/process_group_mark.h>
+#include "kernels/float8/float8.h"
 #include "opt_levels/resolve.h"
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tests/amp/optimizers.h"
 
@@ -108,6 +117,16 @@ TEST_F(SharedState, TheExchangeOfOverflows) {
   at_once({change, change, set_up_and_train<Mlp>("O2"), set_up_and_train<Mlp>("O1")}, 6);
 }
 
+// In this test and some below each thread calls one function alone: another function's lock would order its calls, too.
+TEST_F(SharedState, TheExchangeInForce) {
+  const amp::LossScaler scaler("dynamic", 1.0);
+  std::vector<std::shared_ptr<const amp::detail::OverflowExchange>> begun;
+  at_once({[&] { begun.push_back(amp::detail::begin_overflow_exchange([](bool) { return std::vector<int>{}; })); },
+           [] { amp::detail::end_overflow_exchange(nullptr); },
+           [&] { EXPECT_TRUE(amp::detail::ranks_with_overflow(scaler, false).empty()); }});
+  for (const auto& exchange : begun) amp::detail::end_overflow_exchange(exchange);
+}
+
 TEST_F(SharedState, OneWeightCache) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -154,21 +173,71 @@ TEST_F(SharedState, TheNewestCasts) {
     amp::detail::cast_on_this_thread(own);
     amp::detail::release_threads(own);
   };
-  at_once({begin_and_end, begin_and_end});
+  // Threads without rules of their own ask whether there are newest ones, and take them. Each is alone with its question: the
+  // lock of one would order the other's reading, too.
+  const Call ask = [] { const amp::detail::BackwardScope scope(/*creates_graph=*/false); };
+  const Call take = [] { amp::detail::rules_in_force(amp::detail::thread_casts()); };
+  at_once({begin_and_end, begin_and_end, ask, take});
 }
 
 TEST_F(SharedState, TheSessionsThatCastWeights) {
   Mlp model, another;
   auto net = amp::initialize(model, "O2", quiet());
   const auto session = amp::detail::current_session();
-  at_once({[&] { amp::detail::remember_casts(*another, session); },
+  at_once({[&] { amp::detail::remember_casts(*another, session); }, [] { amp::detail::forget_dead_tensors(); },
+           [&] { EXPECT_TRUE(amp::detail::was_cast_by_amp(model->fc1->weight)); },
            [&] { EXPECT_EQ(amp::detail::session_that_cast(model->fc1->weight), session); }});
 }
 
-/// Expects that the call waits for the lock under which LibTorch, which ThreadSanitizer does not watch, draws random numbers.
-void expect_wait(const Call& call) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::unique_lock<std::mutex> drawing(generator.mutex());
+TEST_F(SharedState, TheNewestSessionAndItsNames) {
+  Mlp model;
+  auto net = amp::initialize(model, "O0", quiet());
+  const auto session = amp::detail::current_session();
+  const Call change = [&] {
+    amp::detail::set_current_session(nullptr);
+    amp::detail::set_current_session(session);
+  };
+  const Call read_session = [&] {
+    const auto newest = amp::detail::current_session();
+    EXPECT_TRUE(!newest || newest == session);
+  };
+  const Call read_names = [&] {
+    const auto newest = amp::detail::newest_parameter_names();
+    EXPECT_TRUE(!newest || newest == session->parameter_names);
+  };
+  at_once({change, read_session, read_names});
+}
+
+/// Stands for what reduces gradients over processes.
+struct NoReduction : amp::detail::GradSync {
+  std::vector<int> ranks_with_nonfinite(const Tensor&) const override { return {}; }
+  void take_maximum(const Tensor&) const override {}
+};
+
+TEST_F(SharedState, TheReductionsOfGradients) {
+  const std::vector<Tensor> params{torch::ones({2})};
+  const std::shared_ptr<amp::detail::GradSync> sync = std::make_shared<NoReduction>(),
+                                               another = std::make_shared<NoReduction>();
+  amp::detail::set_grad_sync(params, sync);
+  at_once({[&] { amp::detail::set_grad_sync(params, sync); }, [&] { amp::detail::drop_grad_sync(params, *another); },
+           [&] { EXPECT_EQ(amp::detail::grad_sync_of(params[0]).get(), sync.get()); }},
+          200);
+  amp::detail::drop_grad_sync(params, *sync);
+  EXPECT_EQ(amp::detail::grad_sync_of(params[0]).get(), nullptr);
+}
+
+TEST_F(SharedState, TheRatesFromBeforeSchedulers) {
+  const Call schedule = [] {
+    const Tensor weight = torch::ones({2}, torch::requires_grad());
+    torch::optim::SGD optimizer({weight}, torch::optim::SGDOptions(0.5));
+    const lr_scheduler::ConstantLR halved(optimizer, 0.5, 3);
+    EXPECT_EQ(halved.get_last_lr().at(0), 0.25);
+  };
+  at_once({schedule, schedule});
+}
+
+/// Expects that the call waits until `release` has run. For what LibTorch reads and writes: ThreadSanitizer does not watch it.
+void expect_wait(const Call& call, const Call& release) {
   std::atomic<bool> done{false};
   std::thread other([&] {
     call();
@@ -176,17 +245,32 @@ void expect_wait(const Call& call) {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_FALSE(done);
-  drawing.unlock();
+  release();
   other.join();
+}
+
+/// Expects that the call waits for the lock under which LibTorch draws random numbers.
+void expect_wait(const Call& call) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::unique_lock<std::mutex> drawing(generator.mutex());
+  expect_wait(call, [&] { drawing.unlock(); });
 }
 
 TEST_F(SharedState, AGeneratorIsReadOnceItIsFree) {
   expect_wait([] { amp::detail::generator_states(); });
 }
 
-// Gradients of earlier calls arrive on other threads while the step makes further calls.
+TEST_F(SharedState, AGeneratorIsRestoredOnceItIsFree) {
+  const auto states = amp::detail::generator_states();
+  expect_wait([&] {
+    std::vector<std::string> notes;
+    amp::detail::restore_generator_states(states, notes);
+  });
+}
+
+// Gradients of earlier calls arrive on other threads while the step makes further calls, also of a custom function.
 TEST_F(SharedState, TheCallsOfAnObservedStep) {
-  Mlp model;
+  GuardedNet model;
   auto net = amp::initialize(model, "O0", quiet());
   for (int step = 0; step < 10; ++step) {
     const auto observer = std::make_shared<amp::detail::StepObserver>();
@@ -205,6 +289,74 @@ TEST_F(SharedState, TheCallsOfAnObservedStep) {
     for (auto& thread : threads) thread.join();
     observer->stop();
     EXPECT_FALSE(observer->take().empty());
+  }
+}
+
+// Gradients still arrive while the step ends.
+TEST_F(SharedState, TheEndOfAnObservedStep) {
+  const Tensor x = torch::ones({2});
+  for (int step = 0; step < 20; ++step) {
+    const auto observer = std::make_shared<amp::detail::StepObserver>();
+    observer->start();
+    x.tanh();
+    std::thread other([&] {
+      observer->add_output_grad(0, 0, x);
+      observer->add_input_grad(0, 0, x);
+    });
+    observer->stop();
+    other.join();
+    EXPECT_EQ(observer->take().size(), 1u);
+  }
+}
+
+TEST_F(SharedState, TheHistoryOfDelayedScaling) {
+  amp::detail::Float8History history({"w"}, torch::kCPU, amp::detail::Float8Format::e5m2);
+  const Tensor of_a_pass = torch::ones({1, 3}), saved = torch::ones({2, 1, 3});
+  const Call end_pass = [&] { history.end_pass({0}, of_a_pass); };
+  at_once({end_pass, end_pass, [&] { history.load(saved); }, [&] { EXPECT_EQ(history.state().dim(), 3); },
+           [&] { EXPECT_TRUE(history.of("w").defined()); }});
+}
+
+/// Where a thread stays within LibTorch's operator that records a magnitude.
+struct Recording {
+  std::promise<void> begun, may_end;
+
+  static Recording*& here() {
+    static thread_local Recording* instance = nullptr;
+    return instance;
+  }
+  static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
+    if (!here() || std::strcmp(function.name(), "aten::maximum") != 0) return nullptr;
+    Recording& stays = *std::exchange(here(), nullptr);
+    stays.begun.set_value();
+    stays.may_end.get_future().wait();
+    return nullptr;
+  }
+};
+
+// Of a weight that backward passes of several threads have in common.
+TEST_F(SharedState, TheMagnitudesOfDelayedScaling) {
+  using amp::detail::Float8Format;
+  using amp::detail::Float8Role;
+  amp::detail::Float8History history({"v", "w"}, torch::kCPU, Float8Format::e5m2);
+  const Call record = [&] {
+    round_delayed(torch::ones({2, 16}, torch::kBFloat16), Float8Role::activation, Float8Format::e4m3, history.of("w"));
+  };
+  const Tensor saved = torch::zeros({1, 2, 3});
+  const std::vector<Call> calls = {record, [&] { history.largest({1}); }, [&] { history.forget_pass({1}); },
+                                   [&] { history.load(saved); }};
+  for (const Call& call : calls) {
+    Recording recording;
+    std::thread records([&] {
+      Recording::here() = &recording;
+      const auto callback = at::addThreadLocalCallback(at::RecordFunctionCallback(&Recording::on_start));
+      record();
+      at::removeCallback(callback);
+      if (Recording::here()) recording.begun.set_value();  // without the operator, no call waits
+    });
+    recording.begun.get_future().wait();
+    expect_wait(call, [&] { recording.may_end.set_value(); });
+    records.join();
   }
 }
 

@@ -226,7 +226,7 @@ at::Tensor CastRules::cast_weight(const at::Tensor& tensor, c10::ScalarType dtyp
   const auto* meta = torch_compat::autograd_meta(tensor);
   if (!meta->is_view_) return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, forward, hit) : at::Tensor();
   const at::Tensor base(tensor._base());
-  const bool stands_for_base = is_transpose(tensor, base) && is_transparent(*meta, base) && is_parameter(base);
+  const bool stands_for_base = is_transpose(tensor, base) && is_transparent(*meta, base) && names_->has(base);
   return stands_for_base ? cache_.cast(base, dtype, forward, hit).t() : at::Tensor();
 }
 

@@ -196,8 +196,9 @@ class CastRules {
   std::string name_of(const at::Tensor& parameter) const;
   /// A cheap test that is false for most activations. True for FP32 tensors known to autograd that are leaves or views.
   static bool may_be_weight(const at::Tensor& tensor);
-  /// Casts `tensor` to `dtype` through the cache if it is a weight (an FP32 parameter, CACHE-02) or a plain transpose of one,
-  /// `weight.t()`, through which gradients pass unchanged. Returns an undefined tensor otherwise.
+  /// Casts `tensor` to `dtype` through the cache if it is a weight (an FP32 parameter, CACHE-02) or a plain transpose of one of
+  /// the models, `weight.t()`, through which gradients pass unchanged. A transpose of an input stays in the graph: programs ask
+  /// for its gradient. Returns an undefined tensor otherwise.
   at::Tensor cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, uint64_t forward, bool& hit) const;
   WeightCache& cache() const { return cache_; }
 

@@ -32,10 +32,11 @@ class Loading {
     for (size_t i = 0; i < content.models.size(); ++i) {
       for (const auto& tensor : content.models[i]) saved_.emplace(full_name(i, tensor.name), Saved{&tensor, {}});
     }
-    for (const auto& optimizer : content.optimizers) {
-      for (size_t i = 0; i < optimizer.params.size(); ++i) {
-        const auto found = saved_.find(optimizer.params[i].name);
-        const at::Tensor master = master_in(optimizer, i);
+    for (size_t k = 0; k < content.optimizers.size(); ++k) {
+      const auto& params = content.optimizers[k].params;
+      for (size_t i = 0; i < params.size(); ++i) {
+        const auto found = saved_.find(params[i].name);
+        const at::Tensor master = master_in(k, i);
         if (found == saved_.end() || !master.defined()) continue;
         if (master.sizes() == found->second.tensor->value.sizes()) found->second.master = master;
       }
@@ -86,9 +87,11 @@ class Loading {
   };
 
   // The master of a parameter in the file: amp's, or one that the optimizer itself kept.
-  static at::Tensor master_in(const OptimizerContent& optimizer, size_t param) {
-    const at::Tensor& master = optimizer.params[param].master;
-    return master.defined() ? master : own_master_in(optimizer, param);
+  at::Tensor master_in(size_t optimizer, size_t param) const {
+    const OptimizerContent& saved = content_.optimizers[optimizer];
+    if (saved.params[param].master.defined()) return saved.params[param].master;
+    const auto* here = optimizer < parts_.optimizers.size() ? parts_.optimizers[optimizer] : nullptr;
+    return own_master_in(saved, param, dynamic_cast<const StepsMasters*>(here) != nullptr);
   }
 
   void check_models() const {
@@ -170,7 +173,7 @@ class Loading {
       auto* fused = dynamic_cast<StepsMasters*>(parts_.optimizers[i]);
       for (size_t j = 0; j < here.params.size(); ++j) {
         const OptimizerParam& saved = content_.optimizers[i].params[j];
-        const at::Tensor master = master_in(content_.optimizers[i], j);
+        const at::Tensor master = master_in(i, j);
         sharded ? load_sharded(saved, master, here.params[j], *sharded) : load_param(saved, master, here.params[j], fused);
       }
     }
@@ -200,7 +203,7 @@ class Loading {
     } else if (fused && fused->load_kept_master(here.model, float32)) {
       masters_made_ += !master.defined();
     } else {
-      masters_dropped_ += master.defined() && here.model.scalar_type() != at::kFloat;
+      masters_dropped_ += master.defined() && c10::isReducedFloatingType(here.model.scalar_type());
     }
   }
 

@@ -123,13 +123,19 @@ std::string difference(const ArchiveTree& here, const ArchiveTree& there, const 
   return "";
 }
 
+// LARC has the states of what it wraps.
+std::string without_larc(const std::string& class_name) {
+  const std::string larc = "apex::parallel::LARC<";
+  return class_name.rfind(larc, 0) == 0 ? without_larc(class_name.substr(larc.size())) : class_name;
+}
+
+bool is_fused_class(const std::string& class_name) { return without_larc(class_name).rfind("apex::optimizers::", 0) == 0; }
+
 // Whether a class has states of tensors that are shaped like their parameters, and of counters. A class of the program may
 // have any, such as sums over rows.
 bool has_param_shaped_states(const std::string& class_name) {
-  const std::string larc = "apex::parallel::LARC<";  // has the states of what it wraps
-  if (class_name.rfind(larc, 0) == 0) return has_param_shaped_states(class_name.substr(larc.size()));
-  const auto is_of = [&](const std::string& name_space) { return class_name.rfind(name_space, 0) == 0; };
-  return (is_of("torch::optim::") && !is_of("torch::optim::LBFGS")) || is_of("apex::optimizers::");
+  const std::string name = without_larc(class_name);
+  return is_fused_class(name) || (name.rfind("torch::optim::", 0) == 0 && name.rfind("torch::optim::LBFGS", 0) != 0);
 }
 
 void check_state_shapes(const ArchiveTree& states, const OptimizerContent& content) {
@@ -246,10 +252,10 @@ OptimizerContent content_of(const Optimizer& optimizer, const OptimizerStash* st
   return content;
 }
 
-at::Tensor own_master_in(const OptimizerContent& content, size_t position) {
+at::Tensor own_master_in(const OptimizerContent& content, size_t position, bool is_fused) {
   const ArchiveTree* states = child_of(content.archive, "state");
   const ArchiveTree* state = states ? child_of(*states, std::to_string(position)) : nullptr;
-  if (!state || content.class_name.rfind("apex::optimizers::", 0) != 0) return {};
+  if (!state || !(is_fused || is_fused_class(content.class_name))) return {};
   const auto master = state->values.find(kOwnMasterKey);
   return master != state->values.end() && master->second.isTensor() ? master->second.toTensor() : at::Tensor();
 }

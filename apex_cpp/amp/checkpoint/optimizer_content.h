@@ -47,8 +47,8 @@ ArchiveTree saved_state_of(const torch::optim::Optimizer& optimizer);
 OptimizerContent content_of(const torch::optim::Optimizer& optimizer, const OptimizerStash* stash, const ParamNames& names);
 
 /// The float32 master that one of the fused optimizers kept in the state of its parameter at `position`, such as FusedAdam with
-/// master_weights; undefined if there is none.
-at::Tensor own_master_in(const OptimizerContent& content, size_t position);
+/// master_weights; undefined if there is none. `is_fused`: whether the class, one of the program's, derives from a fused one.
+at::Tensor own_master_in(const OptimizerContent& content, size_t position, bool is_fused);
 
 /// Loads a checkpoint's state and options into an optimizer, and can undo it.
 class OptimizerLoad {

@@ -77,6 +77,11 @@ const GeneratorContent* find(const std::vector<GeneratorContent>& states, const 
   return nullptr;
 }
 
+at::Generator copy_of(at::Generator& generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.clone();
+}
+
 }  // namespace
 
 std::vector<GeneratorContent> generator_states() {
@@ -93,7 +98,7 @@ void check_generator_states(const std::vector<GeneratorContent>& states) {
     const auto* saved = find(states, device);
     if (!saved) continue;
     try {
-      generator.clone().set_state(saved->state);
+      copy_of(generator).set_state(saved->state);
     } catch (const c10::Error& error) {
       C10_THROW_ERROR(
           Error, "the random number generator of " + device + " rejects the saved state: " + error.what_without_backtrace());

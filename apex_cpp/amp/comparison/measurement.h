@@ -17,7 +17,7 @@
 
 namespace apex::amp::detail {
 
-/// Two times count as equal if they differ by less than this share.
+/// Two times count as equal if they differ by at most this share.
 inline constexpr double kEqualTimes = 0.1;
 /// The times are evaluated after `kFirstRounds` rounds, and then after every `kMoreRounds` rounds.
 inline constexpr int64_t kFirstRounds = 8, kMoreRounds = 4;

@@ -42,7 +42,7 @@ struct BatchNorm {
   }
 
   bool has_kernel() const {
-    if (x.is_nested() || x.dim() < 2 || x.numel() == 0 || x.numel() == x.size(1) || !is_of_channels(weight)) return false;
+    if (x.is_nested() || x.dim() < 2 || x.numel() == x.size(1) || !is_of_channels(weight)) return false;
     const bool has_statistics = is_of_channels(running_mean) && is_of_channels(running_var);
     if (!has_statistics && !(is_absent(running_mean) && is_absent(running_var))) return false;
     Operands operands;

@@ -110,10 +110,11 @@ std::vector<ObservedCall> StepObserver::take() {
 std::unique_ptr<at::ObserverContext> StepObserver::on_start(const at::RecordFunction& function) {
   auto pending = std::make_unique<Pending>();
   if (!function.operator_name() || !current()) return pending;
-  pending->observer = current();
-  const bool outermost = pending->observer->depth_++ == 0;
-  pending->outermost = outermost && torch_compat::graph_task() == torch_compat::kNoGraphTask;
-  if (pending->outermost) pending->observer->begin(function, *pending);
+  StepObserver* const observer = current();
+  pending->outermost = observer->depth_ == 0 && torch_compat::graph_task() == torch_compat::kNoGraphTask;
+  if (pending->outermost) observer->begin(function, *pending);
+  ++observer->depth_;  // after all that may find no memory: the end of such a call is not reported
+  pending->observer = observer;
   return pending;
 }
 
@@ -134,12 +135,17 @@ void StepObserver::begin(const at::RecordFunction& function, Pending& pending) {
   const ResultKind result = result_kind(function);
   pending.outermost = result != ResultKind::view && !is_left_out(call.op);
   call.returns_new_tensor = result == ResultKind::own;
+  bool has_root_weight = false;
   for (const auto& input : torch_compat::inputs_of(function)) {
     for_each_tensor(input, [&](const at::Tensor& tensor) {
       if (!is_observed(tensor)) return;
       if (const auto* name = names && call.module.empty() ? name_of_parameter(tensor, *names) : nullptr) {
         call.module = module_path_of(*name);
-        if (call.module.empty() && call.root_parameter.empty()) call.root_parameter = *name;
+        const bool is_weight = tensor.dim() > 1;  // FP8 goes by the weight's name, and a bias may come before it
+        if (call.module.empty() && (call.root_parameter.empty() || (is_weight && !has_root_weight))) {
+          call.root_parameter = *name;
+          has_root_weight = is_weight;
+        }
       }
       if (pending.with_grad) find_function(tensor);
       if (!pending.with_grad || !pending.outermost) return;

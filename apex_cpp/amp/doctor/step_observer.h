@@ -21,10 +21,10 @@ namespace apex::amp::detail {
 /// One forward call of an operator or an autograd function, with its gradients from the backward pass. Tensors are copies of
 /// the floating-point tensors, in their own dtype.
 struct ObservedCall {
-  std::string op;                      ///< "aten::conv2d", overload after a dot; or the class of an autograd function
-  std::string module;                  ///< path of the module whose parameter the call used; empty if it used none
-  std::string root_parameter;          ///< name of a parameter of the model itself that the call used; empty if it used none
-  bool returns_new_tensor = false;     ///< an operator that returns a new tensor: no view, and not in place
+  std::string op;                   ///< "aten::conv2d", overload after a dot; or the class of an autograd function
+  std::string module;               ///< path of the module whose parameter the call used; empty if it used none
+  std::string root_parameter;       ///< name of the model's own parameter that it used, a weight before a bias; empty if none
+  bool returns_new_tensor = false;  ///< an operator that returns a new tensor: no view, and not in place
   std::vector<std::string> inner_ops;  ///< the operators that the forward of an autograd function called
   int64_t order = 0;                   ///< sorts the step's calls
   std::vector<at::Tensor> inputs, outputs;

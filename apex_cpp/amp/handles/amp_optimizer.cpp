@@ -27,7 +27,6 @@ bool SaveWithoutMasters::applies_to(const torch::optim::Optimizer* handle) { ret
 
 void AmpOptimizerBase::attach(std::shared_ptr<Session> session, std::shared_ptr<OriginalOptimizer> tie,
                               torch::optim::Optimizer& handle, bool is_own_class) {
-  tie->handle = &handle;
   if (session->enabled()) list_params_once(handle.param_groups());
   stash_ = std::make_shared<OptimizerStash>(session, std::move(tie), is_own_class);
   stash_->mark_grads_as_preexisting(params_of(handle.param_groups()));

@@ -204,7 +204,7 @@ class AmpedModule : public Impl, public CastsForward {
   void save(torch::serialize::OutputArchive& archive) const override {
     const auto save_own = [&] {
       if (amp_stands_for_derived_) return static_cast<const torch::nn::Module&>(*amp_original_).save(archive);
-      if constexpr (kSavesArchives<Impl>) {
+      if constexpr (decltype(saves_archives<AmpedModule>(0))::value) {
         Impl::save(archive);
       } else {
         torch::nn::Module::save(archive);
@@ -215,7 +215,7 @@ class AmpedModule : public Impl, public CastsForward {
   void load(torch::serialize::InputArchive& archive) override {
     const auto load_own = [&] {
       if (amp_stands_for_derived_) return static_cast<torch::nn::Module&>(*amp_original_).load(archive);
-      if constexpr (kLoadsArchives<Impl>) {
+      if constexpr (decltype(loads_archives<AmpedModule>(0))::value) {
         Impl::load(archive);
       } else {
         torch::nn::Module::load(archive);
@@ -255,6 +255,25 @@ class AmpedModule : public Impl, public CastsForward {
   }
 
  private:
+  // Whether the class's `save` and `load` take archives, and `clone` a device: an overload with other parameters hides the one
+  // of Module. Asked in the derived class, where an override may be protected.
+  template <class Self>
+  static auto saves_archives(int)
+      -> decltype(std::declval<const Self&>().Impl::save(std::declval<torch::serialize::OutputArchive&>()), std::true_type());
+  template <class Self>
+  static std::false_type saves_archives(long);
+  template <class Self>
+  static auto loads_archives(int)
+      -> decltype(std::declval<Self&>().Impl::load(std::declval<torch::serialize::InputArchive&>()), std::true_type());
+  template <class Self>
+  static std::false_type loads_archives(long);
+  template <class Self>
+  static auto clones_to(int)
+      -> decltype(std::declval<const Self&>().Impl::clone(std::declval<const std::optional<torch::Device>&>()),
+                  std::true_type());
+  template <class Self>
+  static std::false_type clones_to(long);
+
   std::unique_ptr<ReplacedValues> float32_to_save() const {
     return this->amp_casts().saves_float32 ? std::make_unique<ReplacedValues>(*this) : nullptr;
   }
@@ -266,7 +285,7 @@ class AmpedModule : public Impl, public CastsForward {
   }
 
   std::shared_ptr<torch::nn::Module> cloned(const std::optional<torch::Device>& device) const {
-    if constexpr (kClonesTo<Impl, const std::optional<torch::Device>&>) {
+    if constexpr (decltype(clones_to<AmpedModule>(0))::value) {
       if (!amp_stands_for_derived_) return Impl::clone(device);
     }
     return amp_original_ ? static_cast<const torch::nn::Module&>(*amp_original_).clone(device)

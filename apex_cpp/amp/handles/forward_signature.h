@@ -6,12 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace torch::serialize {
-class InputArchive;
-class OutputArchive;
-}  // namespace torch::serialize
-
-// Compile-time facts about a module class's `forward`, `save`, `load`, `clone` and `train`.
+// Compile-time facts about a module class's `forward` and `train`.
 namespace apex::amp::detail {
 
 /// `R(Args...)` for a member function pointer, without its class and qualifiers.
@@ -59,26 +54,6 @@ template <class Impl, class Arguments, size_t count>
 inline constexpr bool kMayLeaveOut = TakesFirst<Impl, Arguments, std::make_index_sequence<count - 1>>::value;
 template <class Impl, class Arguments>
 inline constexpr bool kMayLeaveOut<Impl, Arguments, 0> = false;
-
-/// Whether `Impl::save` and `Impl::load` take archives. An overload with other parameters hides the one of Module.
-template <class Impl, class = void>
-inline constexpr bool kSavesArchives = false;
-template <class Impl>
-inline constexpr bool kSavesArchives<
-    Impl, std::void_t<decltype(std::declval<const Impl&>().save(std::declval<torch::serialize::OutputArchive&>()))>> = true;
-template <class Impl, class = void>
-inline constexpr bool kLoadsArchives = false;
-template <class Impl>
-inline constexpr bool
-    kLoadsArchives<Impl, std::void_t<decltype(std::declval<Impl&>().load(std::declval<torch::serialize::InputArchive&>()))>> =
-        true;
-
-/// Whether `Impl::clone` takes a device. Here too, an overload with other parameters hides the one of Module.
-template <class Impl, class Device, class = void>
-inline constexpr bool kClonesTo = false;
-template <class Impl, class Device>
-inline constexpr bool
-    kClonesTo<Impl, Device, std::void_t<decltype(std::declval<const Impl&>().clone(std::declval<Device>()))>> = true;
 
 /// Whether the class has a function `Result train(Args...)`.
 template <class Impl, class Result, class Arguments, class = void>

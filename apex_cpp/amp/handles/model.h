@@ -127,6 +127,24 @@ class Model : public detail::HolderOf<Net> {
   /// The patched module. Errors: RuntimeError for an empty handle.
   const std::shared_ptr<Impl>& ptr() const { return detail::module_of_handle(patched_pointer()); }
   bool is_empty() const noexcept { return !patched_; }
+  /// Those of `std::shared_ptr`, for a handle that is one, or the holder's own.
+  template <class... Args>
+  decltype(auto) reset(Args&&... args) {
+    if constexpr (detail::kIsHolder<Net>) {
+      return Holder::reset(std::forward<Args>(args)...);
+    } else {
+      static_assert(sizeof...(Args) == 0);  // amp::initialize makes handles
+      *this = Model(nullptr);
+    }
+  }
+  template <class Other>
+  decltype(auto) swap(Other& other) {
+    if constexpr (detail::kIsHolder<Net>) {
+      return Holder::swap(other);
+    } else {
+      std::swap(*this, static_cast<Model&>(other));
+    }
+  }
   /// For `amp::initialize`: the object that has the casts.
   PatchedImpl& patched() const { return *patched_pointer(); }
 

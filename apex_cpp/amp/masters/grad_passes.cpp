@@ -75,6 +75,7 @@ void GradPasses::abandon() {
 }
 
 void GradPasses::materialize() {
+  settle();
   if (!fused_.pending()) return follow_model();
   if (state_ != State::collected) return;
   const at::NoGradGuard no_grad;
@@ -131,6 +132,7 @@ const TrainedParam* GradPasses::added_with_scaled_grad() const {
 
 double GradPasses::clip(const ParamGroups& groups, double max_norm) {
   if (fused_.pending()) return fused_.clip(max_norm);
+  settle();
   follow_model();
   return clip_in_place(grads_of(groups), max_norm);
 }

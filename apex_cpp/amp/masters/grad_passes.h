@@ -66,6 +66,10 @@ class GradPasses {
   /// Calls `MaterializedUnscale::follow_model` if the materialized path has collected gradients; else no-op, since the step
   /// reads the model's gradients.
   void follow_model();
+  /// Before gradients are used outside of a block: calls `FusedUnscale::settle` if no pass waits for its step.
+  void settle() {
+    if (state_ == State::idle && path_ == &fused_) fused_.settle();
+  }
   void end_step();
   /// As `end_step`, and marks the current gradients as read: changes by the program since the block do not matter after a skip.
   void end_skipped_step();

@@ -47,6 +47,16 @@ void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_traine
     return std::nullopt;
   };
   master_init_.adopt_new_params(*handle(), known_param_of, once_trained);
+  remember_added_casts();
+}
+
+// A layer that the program added in the models' type is saved, loaded and initialized again as those that amp has cast.
+void OptimizerStash::remember_added_casts() const {
+  const auto& type = session_->settings.properties.cast_model_type;
+  if (!type || !is_low_precision(*type)) return;
+  for (const TrainedParam* each : table_.all()) {
+    if (each->param.scalar_type() == *type && !was_cast_by_amp(each->param)) remember_cast(each->param, session_);
+  }
 }
 
 void OptimizerStash::forget_gone_params() {
@@ -450,6 +460,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
     check_unscaled("step");
     unclaimed_.record();
     check_claimed(unclaimed_.first(), "step()");
+    passes_.settle();
     check_step_reads_grads(passes_, *session_);
     passes_.follow_model();
     if (session_->has_masters() || passes_.state() == GradPasses::State::collected) check_no_open_grads("step()");

@@ -163,6 +163,7 @@ class OptimizerStash : public MasterProvider {
   void check_in_use();
 
  private:
+  void remember_added_casts() const;
   StepsMasters* fused() const { return dynamic_cast<StepsMasters*>(handle()); }
   ShardedOptimizer* sharded() const { return dynamic_cast<ShardedOptimizer*>(handle()); }
   /// No-op while a pass runs or gradients are delayed, since a later pass unscales the gradients of all parameters.

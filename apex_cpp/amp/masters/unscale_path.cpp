@@ -125,6 +125,13 @@ void FusedUnscale::unscale() {
   reset();
 }
 
+void FusedUnscale::settle() {
+  if (pending_ || grad_scale() == 1.0) return;
+  const auto native = table_.native();
+  const auto is_left = [](const TrainedParam* each) { return each->last_grads.model.same_memory(each->param.grad()); };
+  if (std::none_of(native.begin(), native.end(), is_left)) reset();
+}
+
 void FusedUnscale::reset() {
   norm_.reset();
   scale_ = clip_ = 1.0;

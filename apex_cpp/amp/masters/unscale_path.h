@@ -62,6 +62,9 @@ class FusedUnscale final : public UnscalePath {
   /// Switches to the materialized path: writes unscaled and clipped gradients into masters, and in place for native parameters.
   void unscale();
 
+  /// Before a step without a pass since the last one: takes gradients as they are, the program's own, unless native ones of
+  /// earlier passes are left.
+  void settle();
   /// A step has used the gradients or was skipped because of them.
   void consume() { pending_ = false; }
   /// The gradients were zeroed.

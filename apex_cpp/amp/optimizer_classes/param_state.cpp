@@ -1,8 +1,10 @@
 #include <apex_cpp/amp/optimizer_classes/param_state.h>
 
+#include <c10/core/ScalarType.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
@@ -41,6 +43,11 @@ void cast_param_state(OptimizerParamState& state, c10::ScalarType dtype) {
     cast(rmsprop->grad_avg(), dtype);
   } else if (auto* adagrad = dynamic_cast<torch::optim::AdagradParamState*>(&state)) {
     cast(adagrad->sum(), dtype);
+  } else if (auto* lbfgs = dynamic_cast<torch::optim::LBFGSParamState*>(&state)) {
+    for (at::Tensor* each : {&lbfgs->d(), &lbfgs->H_diag(), &lbfgs->prev_flat_grad()}) cast(*each, dtype);
+    for (auto* history : {&lbfgs->old_dirs(), &lbfgs->old_stps(), &lbfgs->ro()}) {
+      for (at::Tensor& each : *history) cast(each, dtype);
+    }
   } else if (auto* castable = dynamic_cast<CastableParamState*>(&state)) {
     castable->cast_to(dtype);
   }
@@ -65,7 +72,11 @@ void match_state_to_params(torch::optim::Optimizer& optimizer, bool has_masters)
       const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
       if (found == optimizer.state().end() || found->second == nullptr) continue;  // a program's state()[key] inserts a null
       const bool has_own_master = fused && fused->keeps_masters_of(param.scalar_type());
-      cast_param_state(*found->second, has_own_master ? at::kFloat : param.scalar_type());
+      auto dtype = has_own_master ? at::kFloat : param.scalar_type();
+      if (dynamic_cast<const torch::optim::LBFGSParamState*>(found->second.get())) {  // of all gradients in one vector
+        for (const auto& each : group.params()) dtype = c10::promoteTypes(dtype, each.scalar_type());
+      }
+      cast_param_state(*found->second, dtype);
     }
   }
 }

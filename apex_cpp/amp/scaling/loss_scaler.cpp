@@ -226,6 +226,7 @@ BackwardWatcher::BackwardWatcher(const at::Tensor& loss, const at::Tensor& scale
   if (!loss.requires_grad() || !scaled.requires_grad()) return;
   loss_ = loss;
   seen_ = std::make_shared<Seen>();
+  seen_->grad_fn = loss.grad_fn();
   hook_ = loss_.register_hook([seen = seen_](const at::Tensor&) { seen->loss = true; });
   scaled.register_hook([seen = seen_](const at::Tensor&) { seen->scaled = true; });
 }
@@ -244,7 +245,8 @@ void BackwardWatcher::check(bool has_grads) const {
 }
 
 void BackwardWatcher::stop() {
-  if (loss_.defined()) loss_.remove_hook(hook_);
+  // A write in place gives the loss another grad_fn, and its hooks stay with the old one.
+  if (loss_.defined() && loss_.grad_fn() == seen_->grad_fn.lock()) loss_.remove_hook(hook_);
   loss_.reset();
 }
 

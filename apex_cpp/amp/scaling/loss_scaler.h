@@ -195,6 +195,7 @@ class BackwardWatcher {
  private:
   struct Seen {
     std::atomic<bool> loss{false}, scaled{false};
+    std::weak_ptr<torch::autograd::Node> grad_fn;  // the loss's, with the hook
   };
   at::Tensor loss_;
   unsigned hook_ = 0;

@@ -200,6 +200,11 @@ void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Sessi
   for (const auto& [name, tensor] : tensors_of(module)) cast_records().sessions.set(tensor, session);
 }
 
+void remember_cast(const at::Tensor& param, const std::shared_ptr<Session>& session) {
+  const std::lock_guard<std::mutex> lock(cast_records().mutex);
+  cast_records().sessions.set(param, session);
+}
+
 void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32, const Params& trained) {
   std::unordered_map<std::shared_ptr<Session>, std::vector<at::Tensor>> cast_by;
   for (const auto& [name, tensor] : tensors_of(module)) {

@@ -110,6 +110,8 @@ bool was_cast_by_amp(const at::Tensor& tensor);
 std::shared_ptr<Session> session_that_cast(const at::Tensor& tensor);
 /// Records all parameters and buffers of `module` as cast by `session`.
 void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session);
+/// Records a parameter that joined the session's optimizers in 16 bits.
+void remember_cast(const at::Tensor& param, const std::shared_ptr<Session>& session);
 /// Casts tensors of `module` that an earlier `initialize` made 16-bit back to float32. Retires earlier optimizers that keep
 /// masters of its parameters, and those that would make them at their first use for a parameter in `trained`, which the
 /// optimizers of this call train, since both would write to the parameters: their next use is an error. One `to_float32` serves

@@ -1,6 +1,9 @@
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
 #include <apex_cpp/lr_scheduler/detail/numbers.h>
 
 #include <c10/util/Exception.h>
+
+#include <utility>
 
 namespace apex::lr_scheduler::detail {
 namespace {
@@ -27,6 +30,16 @@ std::vector<double> read_groups(const LRScheduler::StateDict& state, const std::
                     name_of(name, groups), "', but the optimizer has ", groups,
                     " parameter groups. Load it into a scheduler of an optimizer with the saved one's groups.");
   return values;
+}
+
+const torch::optim::OptimizerOptions& options_in_use(const torch::optim::OptimizerOptions& options) {
+  const auto* original = dynamic_cast<const amp::detail::OriginalOptions*>(&options);
+  const auto* target = original ? original->target() : nullptr;
+  return target ? options_in_use(*target) : options;
+}
+
+torch::optim::OptimizerOptions& options_in_use(torch::optim::OptimizerOptions& options) {
+  return const_cast<torch::optim::OptimizerOptions&>(options_in_use(std::as_const(options)));
 }
 
 }  // namespace apex::lr_scheduler::detail

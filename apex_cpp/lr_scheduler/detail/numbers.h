@@ -23,4 +23,9 @@ void write_groups(LRScheduler::StateDict& state, const std::string& name, const 
 /// Errors: RuntimeError if the state has fewer entries than `groups`, ValueError if it has more.
 std::vector<double> read_groups(const LRScheduler::StateDict& state, const std::string& name, size_t groups);
 
+/// The options that the steps of a group read. They stay one object when a handle or LARC takes the optimizer's groups. A write
+/// into other options than the rate is for them: one into an original's options would carry all of these over the handle's.
+torch::optim::OptimizerOptions& options_in_use(torch::optim::OptimizerOptions& options);
+const torch::optim::OptimizerOptions& options_in_use(const torch::optim::OptimizerOptions& options);
+
 }  // namespace apex::lr_scheduler::detail

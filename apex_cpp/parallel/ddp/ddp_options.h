@@ -43,7 +43,7 @@ struct DistributedDataParallelOptions {
   TORCH_ARG(bool, prof) = false;
   /// Null: the default group.
   TORCH_ARG(ProcessGroup, process_group);
-  /// Copy rank 0's buffers to all ranks at construction, not only its parameters.
+  /// Copy rank 0's buffers to all ranks at construction, not only its parameters. Sparse buffers stay those of each rank.
   TORCH_ARG(bool, broadcast_buffers) = true;
 };
 

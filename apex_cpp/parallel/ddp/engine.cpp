@@ -53,8 +53,11 @@ std::shared_ptr<DdpEngine> DdpEngine::attach(const torch::nn::Module& module, co
   const std::string what = "broadcasting rank 0's parameters and buffers for DistributedDataParallel";
   std::vector<at::Tensor> tensors = tensors_of(engine->state_.params);
   if (options.broadcast_buffers()) {
-    const auto buffers = tensors_of(engine->state_.buffers);
-    tensors.insert(tensors.end(), buffers.begin(), buffers.end());
+    for (const at::Tensor& buffer : tensors_of(engine->state_.buffers)) {
+      if (buffer.layout() != at::kStrided) continue;
+      amp::detail::remove_internal_overlap(buffer);
+      tensors.push_back(buffer);
+    }
   }
   flat_dist_call(tensors, broadcast_from(0, group, what));
   engine->state_.share_masters(group);
@@ -158,7 +161,10 @@ void DdpEngine::begin_forward() {
 
 void DdpEngine::on_gradient(size_t index) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!state_.params[index].tensor.requires_grad()) return;  // frozen after the forward pass: no gradient
+  const at::Tensor& param = state_.params[index].tensor;
+  if (!param.requires_grad()) return;  // frozen after the forward pass: no gradient
+  // Autograd also calls the hook where a node returns an undefined gradient, as for an unused result of a checkpoint.
+  if (!param.grad().defined()) return;
   if (paused_ > 0) {
     set_unreduced(true);
     return;

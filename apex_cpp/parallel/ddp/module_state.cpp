@@ -62,8 +62,10 @@ std::vector<NamedTensor> each_once(const Items& items) {
 
 void describe(const char* kind, const std::vector<NamedTensor>& named, std::ostream& text) {
   for (const auto& [name, tensor] : named) {
-    text << kind << " '" << name << "', shape " << tensor.sizes() << ", strides " << tensor.strides() << ", "
-         << tensor.scalar_type() << ", on " << tensor.device().type() << (tensor.requires_grad() ? ", trained" : "") << "\n";
+    text << kind << " '" << name << "', shape " << tensor.sizes() << ", ";
+    tensor.layout() == at::kStrided ? text << "strides " << tensor.strides() : text << tensor.layout();
+    text << ", " << tensor.scalar_type() << ", on " << tensor.device().type() << (tensor.requires_grad() ? ", trained" : "")
+         << "\n";
   }
 }
 

@@ -10,9 +10,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <set>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 namespace apex::parallel {
 namespace {
@@ -250,8 +252,13 @@ std::string who_failed(const ProcessGroup& group) {
   return text.str();
 }
 
-// The destructor would wait for operations that cannot finish.
-void never_destroy(const ProcessGroup& group) { new ProcessGroup(group); }
+// The destructor would wait for operations that cannot finish. The list keeps the groups within reach of leak checkers.
+void never_destroy(const ProcessGroup& group) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<ProcessGroup>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  kept.push_back(group);
+}
 
 }  // namespace
 

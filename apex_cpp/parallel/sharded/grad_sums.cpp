@@ -92,7 +92,7 @@ void ShardedGrads::take_maximum(const at::Tensor& values) {
 at::Tensor ShardedGrads::count_nonfinite() {
   std::vector<at::Tensor> parts;
   std::vector<size_t> indices;
-  for (size_t i = 0; i < params_.size() && ended_; ++i) {
+  for (size_t i = 0; i < params_.size(); ++i) {
     const auto& place = params_[i].place;
     if (!place || !buckets_[place->bucket].sum.defined()) continue;  // without a sum: unfrozen in this pass, and not used yet
     parts.push_back(grad_part(i));

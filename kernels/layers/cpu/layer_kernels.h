@@ -6,7 +6,7 @@
 // with other files (see kernels/cpu/isa.h).
 namespace apex::kernels::layers {
 
-// A block of rows with `size` elements in total, a multiple of 16. Per-channel values repeat after `period` elements, also a
+// A block of rows with `size` elements in total, a multiple of `period`. Per-channel values repeat after `period` elements, a
 // multiple of 16.
 struct Rows {
   int64_t size, period;

@@ -98,8 +98,7 @@ template <class AddTo>
 template <class Run>
 [[gnu::always_inline]] inline void for_all(Rows rows, const Run& run) {
   for (int64_t row = 0; row < rows.size; row += rows.period) {
-    const int64_t size = rows.size - row < rows.period ? rows.size - row : rows.period;
-    for (int64_t column = 0; column < size; column += kLanes) run(row + column, column);
+    for (int64_t column = 0; column < rows.period; column += kLanes) run(row + column, column);
   }
 }
 

@@ -278,6 +278,10 @@ TEST(Divergence, OverflowAtATinyLossScale) {
   EXPECT_TRUE(detector.update(3, 1.0, skipped_at(1e-4)));
   EXPECT_EQ(detector.reason(), "step 3 overflowed at a loss scale of 0.0001");
   EXPECT_THROW(amp::DivergenceDetector(amp::DivergenceOptions().patience(0)), c10::ValueError);
+  EXPECT_NO_THROW(amp::DivergenceDetector(amp::DivergenceOptions().lowest_loss_scale(0)));
+  for (const double lowest : {-1.0, double{kInf}, double{kNan}}) {
+    EXPECT_THROW(amp::DivergenceDetector(amp::DivergenceOptions().lowest_loss_scale(lowest)), c10::ValueError) << lowest;
+  }
 }
 
 }  // namespace

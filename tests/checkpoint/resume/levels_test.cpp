@@ -1,4 +1,5 @@
 // A checkpoint of one level loaded at another: everything that fits is loaded, and the notes list the rest.
+#include <apex_cpp/amp/checkpoint/content.h>
 #include <apex_cpp/optimizers.h>
 
 #include "tests/amp/support.h"
@@ -125,6 +126,31 @@ TEST_F(AcrossLevels, AnotherNumberOfLossesIsNoted) {
   EXPECT_TRUE(contains(all(other.load(folder_ / "three").notes), "3 loss scalers, there are 2 here; 2 were restored"));
   EXPECT_EQ(amp::loss_scaler(1).loss_scale(), 16.0);
   EXPECT_EQ(amp::loss_scaler(1).unskipped(), 2);
+}
+
+TEST_F(AcrossLevels, LbfgsGoesOnInAnotherDtype) {
+  using Levels = std::pair<std::string, std::string>;
+  for (const auto& [from, to] : {Levels{"O0", "O3"}, Levels{"O3", "O0"}, Levels{"O1", "O3"}}) {
+    SCOPED_TRACE(from + " to " + to);
+    const auto file = saved_at("LBFGS", from);
+    Training other("LBFGS", to, 9);
+    other.load(file);
+    EXPECT_EQ(message_of([&other = other] { other.run(3, 5); }), "");
+  }
+}
+
+TEST_F(AcrossLevels, MissingRandomStatesAndDevicesAreNoted) {
+  const auto file = saved_at("SGD", "O2");
+  auto content = amp::detail::content_of(amp::detail::read_safetensors(file));
+  content.generators[0].device = "cuda:99";
+  amp::detail::write_safetensors(file, amp::detail::file_of(content));
+  Training other("SGD", "O2", 9);
+  torch::manual_seed(5);
+  const auto random = bytes_of(at::detail::getDefaultCPUGenerator().get_state());
+  const auto notes = all(other.load(file).notes);
+  EXPECT_TRUE(contains(notes, "The file has no random number state of cpu, which keeps its present state."));
+  EXPECT_TRUE(contains(notes, "The file has the random number state of cuda:99, a device that is missing here."));
+  EXPECT_EQ(bytes_of(at::detail::getDefaultCPUGenerator().get_state()), random);
 }
 
 TEST_F(AcrossLevels, LoadingOnlyTheModelUsesTheMastersAndNoRandomStateOrScalers) {

@@ -117,8 +117,11 @@ TEST_F(Rejects, AReplacedOptimizerAndOneInsideABlock) {
       contains(message_of([&, &n = net] { amp::load_checkpoint(file_, n, optimizer); }), "was replaced by amp::initialize"));
   auto moved = std::move(opt);
   EXPECT_TRUE(contains(message_of([&, &n = net, &o = opt] { amp::save_checkpoint(folder_ / "x", n, o); }), "moved from"));
+  amp::save_checkpoint(folder_ / "own", net, moved);
   auto scaled = amp::scale_loss(net->forward(features()).sum(), moved);
   EXPECT_TRUE(contains(message_of([&, &n = net] { amp::save_checkpoint(folder_ / "x", n, moved); }), "inside a scale_loss"));
+  EXPECT_TRUE(contains(message_of([&, &n = net] { amp::load_checkpoint(folder_ / "own", n, moved); }),
+                       "load_checkpoint was called inside a scale_loss block"));
   scaled.backward();
 }
 
@@ -175,6 +178,16 @@ TEST_F(Rejects, InvalidStatesOptionsAndScalers) {
       contains(refusal_after([](CheckpointContent& content) { content.generators[0].state = torch::zeros({8}, torch::kByte); }),
                "random number generator of cpu"));
   EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) { content.optimizers.clear(); }), "holds 0 optimizers"));
+}
+
+TEST_F(Rejects, MastersOfAnotherShapeOrDtype) {
+  const auto refusal_of_master = [&](const torch::Tensor& master) {
+    return refusal_after([&](CheckpointContent& content) { content.optimizers[0].params.at(4).master = master; });
+  };
+  const std::string value = "the float32 value of the parameter 'model0/fc1.weight' has dtype ";
+  EXPECT_TRUE(contains(refusal_of_master(torch::zeros({2, 3})), value + "Float and shape [2, 3], expected [5, 48]."));
+  EXPECT_TRUE(
+      contains(refusal_of_master(torch::zeros({5, 48}, torch::kHalf)), value + "Half and shape [5, 48], expected [5, 48]."));
 }
 
 // LARC has the states of the optimizer that it wraps.

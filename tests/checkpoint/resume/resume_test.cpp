@@ -1,4 +1,7 @@
 // BUG-10, SD-*: a resumed run continues as if it had not been interrupted, for every optimizer and level.
+#include <apex_cpp/optimizers.h>
+#include <apex_cpp/parallel.h>
+
 #include "tests/amp/support.h"
 #include "tests/checkpoint/resume/training.h"
 
@@ -57,6 +60,40 @@ TEST_P(Resume, ACheckpointFromBeforeTheFirstStepRestartsTheRun) {
 }
 INSTANTIATE_TEST_SUITE_P(Optimizers, Resume, ::testing::ValuesIn(optimizer_names()),
                          [](const auto& test) { return test.param; });
+
+/// As a program derives from a fused class.
+struct OwnAdam : optimizers::FusedAdam {
+  using FusedAdam::FusedAdam;
+};
+
+template <class Opt>
+void expect_exact_masters(Mlp& model, Opt& opt) {
+  const Folder folder;
+  for (int i = 0; i < 3; ++i) {
+    opt.zero_grad();
+    model->forward(features().to(torch::kBFloat16)).square().mean().backward();
+    opt.step();
+  }
+  const auto master = [&] {
+    auto& state = *opt.state().at(model->fc1->weight.unsafeGetTensorImpl());
+    return bytes_of(static_cast<optimizers::FusedAdamParamState&>(state).master_param);
+  };
+  const auto before = master();
+  amp::save_checkpoint(folder / "run.ckpt", model, opt);
+  EXPECT_EQ(amp::load_checkpoint(folder / "run.ckpt", model, opt).notes, std::vector<std::string>());
+  EXPECT_EQ(master(), before);
+}
+
+TEST(ResumeOwnMasters, OfWrappedAndDerivedClassesKeepTheirBits) {
+  const auto options = optimizers::FusedAdamOptions(1e-3).capturable(true).master_weights(true);
+  Mlp of_larc, of_own;
+  of_larc->to(torch::kBFloat16);
+  of_own->to(torch::kBFloat16);
+  parallel::LARC<optimizers::FusedAdam> larc(optimizers::FusedAdam(of_larc->parameters(), options));
+  expect_exact_masters(of_larc, larc);
+  OwnAdam own(of_own->parameters(), options);
+  expect_exact_masters(of_own, own);
+}
 
 }  // namespace
 }  // namespace apex::test

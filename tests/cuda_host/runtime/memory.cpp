@@ -117,7 +117,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
   if (is_forbidden_by_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   count_wait();
   finish(stream_of(nullptr));
-  std::memcpy(to, from, bytes);
+  if (bytes != 0) std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
 
@@ -125,6 +125,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
 // copies itself.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (kind != cudaMemcpyHostToDevice) return fail(cudaErrorInvalidMemcpyDirection);
+  if (bytes == 0) return cudaSuccess;
   const auto* const begin = static_cast<const unsigned char*>(from);
   enqueue(stream,
           [to, staged = std::vector<unsigned char>(begin, begin + bytes)] { std::memcpy(to, staged.data(), staged.size()); });
