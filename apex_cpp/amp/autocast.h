@@ -157,7 +157,9 @@ detail::CustomFwdResult<F, Inputs...> custom_fwd(torch::autograd::AutogradContex
   const disable_casts amp_off;
   const std::optional<DeviceTypeArg> of_device = everywhere ? std::nullopt : std::optional<DeviceTypeArg>(device_type);
   const auto cast = [&](const at::Tensor& tensor) { return detail::cast_eligible(tensor, of_device, cast_inputs); };
-  return forward(detail::map_tensors(inputs, cast)...);
+  // `forward` may take `auto&`.
+  const auto call = [&](const auto&... each) -> detail::CustomFwdResult<F, Inputs...> { return forward(each...); };
+  return call(detail::map_tensors(inputs, cast)...);
 }
 
 /// The body of the `backward` for a `custom_fwd`: calls `backward()` with the casts of the forward, whatever casts are on

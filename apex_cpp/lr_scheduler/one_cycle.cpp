@@ -54,9 +54,10 @@ std::optional<double> cycled_momentum(const OptimizerOptions& options) {
 
 // For options that have one.
 void set_cycled_momentum(OptimizerOptions& options, double value) {
-  OptimizerOptions& in_use = detail::options_in_use(options);
-  with_class_among(WithBetas(), in_use, [&](auto& as) { std::get<0>(as.betas()) = value; });
-  with_class_among(WithMomentum(), in_use, [&](auto& as) { as.momentum(value); });
+  detail::write_options(options, [&](OptimizerOptions& in_use) {
+    with_class_among(WithBetas(), in_use, [&](auto& as) { std::get<0>(as.betas()) = value; });
+    with_class_among(WithMomentum(), in_use, [&](auto& as) { as.momentum(value); });
+  });
 }
 
 int64_t positive(const char* name, int64_t value) {

@@ -109,9 +109,10 @@ struct DistributedFusedAdamOptions {
 /// Parameters: float16, bfloat16, float32, dense, on CPU (Gloo) or CUDA (NCCL). The host waits for the gradients' flags in each
 /// step. The constructor, backward, `step`, `zero_grad`, `clip_grad_norm`, `grad_norm`, `save` and `add_param_group` are
 /// collective: every rank calls them in the same order. A rank without a batch may leave out backward passes before `step`,
-/// except passes after `grad_norm` or `clip_grad_norm`, and passes whose gradients `zero_grad` drops. With amp and a loss scale
-/// that is dynamic or not 1 (by default at O1 and O2), every rank opens the same scale_loss blocks. A captured step in a CUDA
-/// graph is an error.
+/// except passes after `grad_norm` or `clip_grad_norm`, and passes whose gradients `zero_grad` drops. With amp at a level with
+/// master weights, with a loss scale that is dynamic or not 1, or with fp8 "delayed" (by default at O1, O2, O5 and O6), every
+/// rank opens the same scale_loss blocks: one without a batch gives them `torch::zeros({})`, without a backward pass. A
+/// captured step in a CUDA graph is an error.
 ///
 /// Errors, before anything is changed: those of FusedAdam; ValueError for invalid options, for options that differ between
 /// ranks, for parameters that differ between ranks in shape, layout or dtype, for parameters that share memory, as `set_data`

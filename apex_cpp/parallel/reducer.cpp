@@ -10,8 +10,10 @@ namespace apex::parallel {
 Reducer::Reducer(const torch::nn::Module& module, const ProcessGroup& group) : group_(or_default(group)) {
   const auto state = detail::ModuleState(module);
   state.check_same_on_all_ranks(group_, "The model given to Reducer");
+  state.check_same_amp_on_all_ranks(group_);
   params_ = detail::tensors_of(state.params);
   flat_dist_call(params_, broadcast_from(0, group_, "broadcasting the parameters of Reducer's model"));
+  state.share_masters(group_);
 }
 
 Reducer::Reducer(std::vector<at::Tensor> grads, const ProcessGroup& group)

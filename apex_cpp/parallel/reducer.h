@@ -20,9 +20,9 @@ namespace apex::parallel {
 ///     reducer.reduce();                             // all ranks now have the mean gradients
 class Reducer {
  public:
-  /// Broadcasts the module's parameters from rank 0 of `group` (null: the default group). Errors: a null model; ValueError, on
-  /// every rank, if parameters or buffers differ between ranks in number, name, shape, memory order, dtype, kind of device or
-  /// requires_grad.
+  /// Broadcasts the module's parameters, and their masters, from rank 0 of `group` (null: the default group). Errors: a null
+  /// model; ValueError, on every rank, if parameters or buffers differ between ranks in number, name, shape, memory order,
+  /// dtype, kind of device or requires_grad, or amp's settings differ.
   explicit Reducer(const torch::nn::Module& module, const ProcessGroup& group = nullptr);
   template <class Impl>
   explicit Reducer(const torch::nn::ModuleHolder<Impl>& module, const ProcessGroup& group = nullptr)

@@ -3,6 +3,8 @@
 #include "kernels/memory_order.h"
 #include "kernels/rules/quantized.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -28,7 +30,7 @@ void check_tensor(const char* op, const TensorList& list, size_t index) {
               " and strides ", tensor.strides(), " does not fill its memory without gaps or repeats. Call contiguous() first.");
   TORCH_CHECK(!tensor.is_neg(), op, ": ", name_of(list, index),
               " is a negated view, whose memory has the other sign. Call resolve_neg() first.");
-  TORCH_CHECK(allows(list.access, tensor), op, ": ", name_of(list, index),
+  TORCH_CHECK(allows(list.access, tensor, c10::InferenceMode::is_enabled()), op, ": ", name_of(list, index),
               " was made in inference mode and may only be written there. Call clone() first.");
 }
 

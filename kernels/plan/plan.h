@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/InferenceMode.h>
 
 #include <array>
 #include <cstdint>
@@ -32,8 +31,8 @@ constexpr bool is_remainder(at::ScalarType dtype) { return dtype == at::kShort |
 constexpr bool is_code(at::ScalarType dtype) { return dtype == at::kByte; }
 
 // Whether LibTorch allows this access: it writes tensors of inference mode there alone.
-inline bool allows(Access access, const at::Tensor& tensor) {
-  return access == Access::read || !tensor.is_inference() || c10::InferenceMode::is_enabled();
+inline bool allows(Access access, const at::Tensor& tensor, bool in_inference_mode) {
+  return access == Access::read || in_inference_mode || !tensor.is_inference();
 }
 
 // "params[1]", or with a role "tensor_lists[0][1] (params)".

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/COW.h>
 
 #include <algorithm>
@@ -54,10 +55,11 @@ void leave_shared_memory(TensorLists lists) {
 }
 
 // Changes nothing, so that threads can call it at the same time.
-bool matches(const Fingerprint& print, const at::Tensor& tensor, Access access) {
+bool matches(const Fingerprint& print, const at::Tensor& tensor, Access access, bool in_inference_mode) {
   return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_neg() && tensor.numel() == print.numel &&
          tensor.scalar_type() == print.dtype && tensor.device() == print.device && same_geometry(print, tensor) &&
-         tensor.const_data_ptr() == print.data && allows(access, tensor) && (access == Access::read || !shares_memory(tensor));
+         tensor.const_data_ptr() == print.data && allows(access, tensor, in_inference_mode) &&
+         (access == Access::read || !shares_memory(tensor));
 }
 
 Fingerprint fingerprint_of(const at::Tensor& tensor, Access access) {
@@ -109,28 +111,30 @@ class Remembered {
     for (size_t i = 0; i < lists.size(); ++i) {
       if (!allows(lists[i], uses_[i]) || lists[i].tensors.size() * lists.size() != tensors_.size()) return false;
     }
-    return matches_from(lists, 0, std::min(kAtOnce, tensors_.size())) && matches_in_parallel(lists);
+    const bool in_inference_mode = c10::InferenceMode::is_enabled();  // of this thread
+    return matches_from(lists, 0, std::min(kAtOnce, tensors_.size()), in_inference_mode) &&
+           matches_in_parallel(lists, in_inference_mode);
   }
 
  private:
   // The first kAtOnce tensors usually suffice to tell calls apart; the rest are compared in parallel.
   static constexpr size_t kAtOnce = 1024;
 
-  bool matches_in_parallel(TensorLists lists) const {
+  bool matches_in_parallel(TensorLists lists, bool in_inference_mode) const {
     if (tensors_.size() <= kAtOnce) return true;
     std::atomic<bool> match{true};
     at::parallel_for(kAtOnce, static_cast<int64_t>(tensors_.size()), kAtOnce, [&](int64_t begin, int64_t end) {
-      if (!matches_from(lists, static_cast<size_t>(begin), static_cast<size_t>(end))) match = false;
+      if (!matches_from(lists, static_cast<size_t>(begin), static_cast<size_t>(end), in_inference_mode)) match = false;
     });
     return match;
   }
 
   // Tensors [begin, end), counted list by list.
-  bool matches_from(TensorLists lists, size_t begin, size_t end) const {
+  bool matches_from(TensorLists lists, size_t begin, size_t end, bool in_inference_mode) const {
     const size_t length = lists.front().tensors.size();
     for (size_t i = begin; i < end; ++i) {
       const TensorList& list = lists[i / length];
-      if (!matches(tensors_[i], list.tensors[i % length], list.access)) return false;
+      if (!matches(tensors_[i], list.tensors[i % length], list.access, in_inference_mode)) return false;
     }
     return true;
   }

@@ -143,6 +143,7 @@ TEST_F(HugePages, ACustomAllocatorIsNotReplaced) {
   c10::SetCPUAllocator(c10::GetDefaultCPUAllocator());
 }
 
+// The device counts where the kernel gives huge pages on request.
 TEST_F(HugePages, TensorsOfAnotherLayoutOrDeviceGainNothing) {
   const auto elsewhere = torch::TensorOptions().dtype(torch::kByte).device(torch::kMeta);
   for (const torch::Tensor& buffer : {torch::eye(3).to_sparse(), torch::empty({kLarge}, elsewhere)}) {

@@ -158,6 +158,16 @@ TEST_P(ScaledLossUse, TheLossMayBeWrittenInTheBlock) {
   expect_trains();
 }
 
+// As one of several losses that autograd may not write in place.
+TEST_P(ScaledLossUse, TheLossMayBeAPartOfATensorThatIsWritten) {
+  const Tensor losses = loss().expand({2}).clone();
+  const auto parts = losses.unbind();
+  auto block = amp::scale_loss(parts[0], opt);
+  block.backward();
+  losses.detach().zero_();
+  EXPECT_EQ(message_of([&] { block.finish(); }), "");
+}
+
 TEST_P(ScaledLossUse, ABlockKeepsNoGraphAlive) {
   torch_compat::NodePtr node;
   Tensor kept;

@@ -114,6 +114,25 @@ TEST_P(Submodules, ALayerThatIsAddedLaterIsSavedAndLoadedInFloat32) {
   EXPECT_EQ(message_of([&] { (void)amp::initialize(net, again, level(), quiet()); }), "");
 }
 
+// A part of it is frozen, and a buffer is the program's own in 16 bits.
+TEST_P(Submodules, ALayerWithOtherTensorsThatIsAddedLaterIsLoadedAsItWasSaved) {
+  const auto type = model->fc1->weight.scalar_type();
+  auto added = net->register_module("added", torch::nn::Linear(4, 4));
+  added->register_buffer("mean", torch::rand({4}));
+  added->to(type);
+  added->bias.set_requires_grad(false);
+  opt->add_param_group(torch::optim::OptimizerParamGroup(added->parameters()));
+  step(1);
+  const std::string file_of_added = saved(added), before = bytes_of(*added);
+  {
+    const torch::NoGradGuard no_grad;
+    for (const Tensor& each : added->parameters()) each.zero_();
+    for (const Tensor& each : added->buffers()) each.zero_();
+  }
+  restore(added, file_of_added);
+  EXPECT_EQ(bytes_of(*added), before);
+}
+
 TEST_P(Submodules, AFileOfAnotherShapeIsNotLoaded) {
   if (model->fc1->weight.scalar_type() == torch::kFloat) return;  // LibTorch takes the file's shape over
   torch::nn::Linear other(7, 5);

@@ -2,6 +2,7 @@
 #include <torch/library.h>
 
 #include <thread>
+#include <variant>
 
 #include "apex_cpp/amp/casts/operator_slot.h"
 #include "apex_cpp/amp/casts/thread_casts.h"
@@ -273,6 +274,11 @@ TEST_F(Wrapped, CastsContainersOfFloatingTensorsOnly) {  // O1-04, CACHE-03
   const auto maybe = amp::half_function([](const std::optional<Tensor>& t) { return t ? t->scalar_type() : torch::kLong; });
   EXPECT_EQ(maybe(std::optional<Tensor>(floats())), torch::kHalf);
   EXPECT_EQ(maybe(std::optional<Tensor>()), torch::kLong);
+  using Factor = std::variant<double, Tensor>;
+  const auto factor =
+      amp::half_function([](const Factor& f) { return f.index() == 1 ? std::get<1>(f).scalar_type() : torch::kLong; });
+  EXPECT_EQ(factor(Factor(floats())), torch::kHalf);
+  EXPECT_EQ(factor(Factor(2.0)), torch::kLong);
 }
 
 TEST_F(Wrapped, TakesAnyCallableAndAnyArguments) {

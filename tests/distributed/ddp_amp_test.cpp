@@ -352,6 +352,25 @@ TEST_F(DdpAmp, AnExceptionDropsAccumulatedGradients) {
   expect_sums("O2", opt, joined_sums({2}));
 }
 
+TEST_F(DdpAmp, ReducerGivesAllRanksTheMastersOfRank0) {
+  for (const char* level : {"O2", "O5", "O6"}) {
+    apex::test::Mlp net;
+    optimizers::FusedAdam adam(net->parameters(), 0.01);
+    auto [model, opt] = amp::initialize(net, adam, level, quiet());
+    const Tensor precise = torch::full({}, 1.0f / 3);
+    if (rank() == 0) load_weights_of(model, precise);
+    Reducer reducer(model);
+    {
+      auto scaled_loss = amp::scale_loss(model->forward(torch::ones({2, 6})).sum(), opt);
+      scaled_loss.backward();
+      reducer.reduce();
+    }
+    for (const Tensor& master : amp::master_params(opt)) {
+      EXPECT_TRUE((master == precise).all().item<bool>()) << level << ", rank " << rank();
+    }
+  }
+}
+
 TEST_F(DdpAmp, ReducerInTheBlockAveragesScaledGradients_PAR_02) {
   WholeNumbers model;
   torch::optim::SGD sgd(model->parameters(), 0.1);

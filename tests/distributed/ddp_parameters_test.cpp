@@ -48,6 +48,17 @@ TEST(Ddp, NamesParametersThatGotAnUndefinedGradient) {
   EXPECT_TRUE(net->second->weight.grad().defined());
 }
 
+// Rank 0 gets none at all, and takes part in the reduction.
+TEST(Ddp, DelayedReductionToleratesUndefinedGradients) {
+  TwoBranches net;
+  auto ddp = DistributedDataParallel(net->second, Options().delay_allreduce(true));
+  const auto both = [net](const Tensor& x) mutable { return std::make_pair(net->first(x), net->second(x)); };
+  const auto [a, b] = checkpoint(both, torch::ones({1, 4}));
+  (rank() > 0 ? a.sum() + b.sum() : a.sum()).backward();
+  // Each of the others has gradients of ones.
+  EXPECT_TRUE(torch::allclose(net->second->weight.grad(), torch::full({5, 4}, (world_size() - 1.0) / world_size()), 1e-6, 0));
+}
+
 TEST(Ddp, DelayedReductionToleratesUnusedParameters_DDP_06) {
   TwoBranches net;
   auto ddp = DistributedDataParallel(net, Options().delay_allreduce(true));

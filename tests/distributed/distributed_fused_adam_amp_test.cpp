@@ -330,6 +330,22 @@ TEST(DistributedFusedAdamAmp, CountsTheInfAndNaNOfTheParameterAtFault) {
   EXPECT_EQ(result.nonfinite_ranks, std::vector<int>{0});
 }
 
+TEST_P(AtLevel, ARankWithoutABatchOpensItsBlocksWithALossOfZero) {
+  Pair sharded_model, fused_model;
+  DistributedFusedAdam sharded(sharded_model->parameters(), summing());
+  optimizers::FusedAdam fused(fused_model->parameters(), one_process_options());
+  auto [one_net, one_opt] = amp::initialize(fused_model, fused, GetParam(), quiet());
+  auto [net, opt] = amp::initialize(sharded_model, sharded, GetParam(), quiet());
+  for (int pass = 0; pass < 2; ++pass) {
+    auto scaled_loss = amp::scale_loss(rank() == 0 ? loss_of(net, batch_of(0, pass)) : at::zeros({}), opt);
+    if (rank() == 0) scaled_loss.backward();
+  }
+  for (int pass = 0; pass < 2; ++pass) amp::scale_loss(loss_of(one_net, batch_of(0, pass)), one_opt).backward();
+  opt.step();
+  one_opt.step();
+  EXPECT_TRUE(same_bytes(net->parameters(), one_net->parameters())) << GetParam();
+}
+
 // The norm of 16 gradients of 2^127 is 2^129, which float32 does not hold.
 TEST(DistributedFusedAdamAmp, FiniteGradientsWithoutAFiniteNormSkipTheStepAndNameNoParameter) {
   Pair model;

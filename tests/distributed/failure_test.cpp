@@ -64,6 +64,7 @@ TEST(Survivors, EndOnceTheyHaveAllReportsAndBeforeRank0) {
   expect_error(ranks[1], {"the first sum failed: another rank has failed", "rank 0: the first sum failed",
                           "rank " + std::to_string(last) + ": the first sum failed: no memory"});
   EXPECT_EQ(ranks[1].output().find("The store through which"), std::string::npos) << ranks[1].output();
+  EXPECT_FALSE(ranks[0].ended) << "rank 0 waits for rank " << last;
 }
 
 TEST(Survivors, NameARankThatEndedWithAnError) {

@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <numeric>
+#include <vector>
 
 #include <apex_cpp/parallel/processes/backends.h>
 #include <apex_cpp/parallel/processes/collectives.h>
@@ -70,6 +73,21 @@ TEST(ProcessGroup, WithoutRanksOrWithUnknownRanksIsAnError) {
   EXPECT_THROW(new_group({}), c10::ValueError);
   EXPECT_THROW(new_group({0, 0}), c10::ValueError);
   EXPECT_THROW(new_group({world_size()}), c10::ValueError);
+}
+
+TEST(ProcessGroup, TakesTheInterfacesOfTheEnvironmentLikePyTorch) {
+  std::vector<int> all(world_size());
+  std::iota(all.begin(), all.end(), 0);
+  for (const char* interfaces : {"lo", "lo,lo", ""}) {
+    ::setenv("GLOO_SOCKET_IFNAME", interfaces, 1);
+    const auto group = new_group(all);
+    ::unsetenv("GLOO_SOCKET_IFNAME");
+    for (int repeat = 0; repeat < 3; ++repeat) {  // groups with several devices alternate between them
+      auto tensor = at::ones({3});
+      all_reduce(group, tensor, "summing");
+      EXPECT_TRUE(tensor.eq(world_size()).all().item<bool>()) << interfaces;
+    }
+  }
 }
 
 TEST(ProcessGroup, AnAddressThatIsNotAHostAndAPortIsAnError) {

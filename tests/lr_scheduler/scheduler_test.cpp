@@ -166,6 +166,27 @@ TEST_P(OnHandles, AlsoThroughTheOriginalOptimizer) {
   EXPECT_GT(options.momentum(), 0.85);
 }
 
+// The program may write other options through the original, too.
+TEST_P(OnHandles, CycleTheMomentumBesideOptionsThatTheProgramWrites) {
+  Mlp model;
+  torch::optim::SGD original(model->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+  OneCycleLR schedule(original, OneCycleLROptions(1.0).total_steps(10).div_factor(4));
+  auto [net, opt] = amp::initialize(model, original, level(), quiet());
+  const auto& in_use = static_cast<torch::optim::SGDOptions&>(opt.param_groups()[0].options());
+  double before = in_use.momentum();
+  for (const double decay : {0.25, 0.125}) {
+    opt.zero_grad();
+    { amp::scale_loss(net->forward(features()).to(torch::kFloat).mean(), opt).backward(); }
+    opt.step();
+    schedule.step();
+    static_cast<torch::optim::SGDOptions&>(original.param_groups()[0].options()).weight_decay(decay);
+    opt.zero_grad();
+    EXPECT_EQ(in_use.weight_decay(), decay);
+    EXPECT_LT(in_use.momentum(), before);
+    before = in_use.momentum();
+  }
+}
+
 // A write of the momentum into the original's options would carry all of these over the handle's.
 TEST_P(OnHandles, KeepOtherOptionsThatTheProgramSetsOnTheHandle) {
   Mlp model;

@@ -1,6 +1,7 @@
 // Memory that runs out at any tensor of a pass, a step, a save, a load or `initialize`: the call fails, no weight has changed,
 // or the error says so, and the call can be made again, or the remedy in the error be followed.
 #include <apex_cpp/amp/checkpoint.h>
+#include <apex_cpp/amp/doctor/step_observer.h>
 #include <apex_cpp/optimizers.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -354,6 +355,18 @@ TEST_P(OutOfMemory, AtAnyTensorOfASaveOfTheClassItself) {
   EXPECT_EQ(bytes_of(*net), before);
   EXPECT_GE(failures, dtype == torch::kFloat ? 0 : 4) << "a copy of each parameter";
   std::filesystem::remove(path);
+}
+
+// LibTorch catches the error, and reports no end of this call.
+TEST(OutOfMemoryAtTheStart, OfAnObservedCallLosesThisCallAlone) {
+  const at::Tensor x = at::ones({4});
+  const auto observer = std::make_shared<amp::detail::StepObserver>();
+  observer->start();
+  ScarceMemory::installed().left = 1;  // the observer's copy of x
+  x.tanh();
+  EXPECT_EQ(ScarceMemory::installed().left.load(), 0);
+  x.tanh();
+  EXPECT_EQ(observer->take().size(), 1u);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OutOfMemory, ::testing::Values("O0", "O1", "O2", "O3", "O4", "O5", "O6"),

@@ -59,7 +59,7 @@ TEST(StatisticsRecords, ErrorsNameTheTensorAndTheRemedy) {
 // Tensors of devices without kernels are copied to the CPU, and LibTorch has nothing to copy here.
 TEST(StatisticsRecords, ATensorWithoutValuesIsAnError) {
   expect_error<c10::NotImplementedError>([] { amp::statistics(std::vector<torch::Tensor>{torch::ones({2}, torch::kMeta)}); },
-                                         {"Cannot copy out of meta tensor"});
+                                         {"meta"});
 }
 
 }  // namespace

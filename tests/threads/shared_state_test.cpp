@@ -260,8 +260,9 @@ TEST_F(SharedState, AGeneratorIsReadOnceItIsFree) {
   expect_wait([] { amp::detail::generator_states(); });
 }
 
-TEST_F(SharedState, AGeneratorIsRestoredOnceItIsFree) {
+TEST_F(SharedState, AGeneratorIsReadAndRestoredOnceItIsFree) {
   const auto states = amp::detail::generator_states();
+  expect_wait([&] { amp::detail::check_generator_states(states); });
   expect_wait([&] {
     std::vector<std::string> notes;
     amp::detail::restore_generator_states(states, notes);

@@ -297,6 +297,23 @@ TEST_P(ProductUnderAmp, APlainFunctionTrains) {
   expect_16_bit_product(out);
 }
 
+/// Takes its inputs by `auto&`, as in the example of custom_fwd.
+struct ByReference : torch::autograd::Function<ByReference> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
+    const auto product = [&](auto& x, auto& y) {
+      seen.a = x.scalar_type();
+      return x.mm(y);
+    };
+    return amp::custom_fwd(ctx, "cpu", torch::kFloat, product, a, b);
+  }
+  static variable_list backward(AutogradContext*, variable_list grads) { return {grads[0], grads[0]}; }
+};
+
+TEST_P(ProductUnderAmp, CastInputsMayBeTakenByReference) {
+  EXPECT_EQ(ByReference::apply(a.detach().to(low()), b).scalar_type(), torch::kFloat);
+  EXPECT_EQ(seen.a, torch::kFloat);
+}
+
 TEST_P(ProductUnderAmp, CastInputsRunsInThatDtypeWithoutCasts) {
   const auto x = torch::randn({4, 4}).to(low()).requires_grad_();
   const Tensor out = InFloat32::apply(x, std::vector<Tensor>{b.detach().to(low())}, others(), 2);

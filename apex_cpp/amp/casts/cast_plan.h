@@ -204,6 +204,8 @@ bool only_floating(const T& value) {
     return value && only_floating(*value);
   } else if constexpr (kIsTuple<T>) {
     return std::apply(every, value);
+  } else if constexpr (kIsVariant<T>) {
+    return std::visit(every, value);
   } else {
     for (const auto& element : value) {
       if (!only_floating(element)) return false;

@@ -41,10 +41,10 @@ namespace {
 
 using Storages = std::unordered_set<const c10::StorageImpl*>;
 
-Storages storages_of(const torch::nn::Module& module) {
+Storages storages_of(const torch::nn::Module& module, const std::function<bool(const at::Tensor&)>& is_taken) {
   Storages storages;
   for (const auto& [name, tensor] : tensors_of(module)) {
-    if (tensor.has_storage()) storages.insert(tensor.storage().unsafeGetStorageImpl());
+    if (tensor.has_storage() && is_taken(tensor)) storages.insert(tensor.storage().unsafeGetStorageImpl());
   }
   return storages;
 }
@@ -251,7 +251,7 @@ void remember_clone(const torch::nn::Module& original, const torch::nn::Module& 
 void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchive& archive,
                   const std::function<void()>& own_save) {
   own_save();
-  widen_entries(*torch_compat::module_in(archive)._ivalue(), storages_of(module));
+  widen_entries(*torch_compat::module_in(archive)._ivalue(), storages_of(module, [](const at::Tensor&) { return true; }));
 }
 
 void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session,
@@ -271,7 +271,8 @@ void save_module(const torch::nn::Module& module, torch::serialize::OutputArchiv
   if (has_own_way || !is_cast(module)) {
     module.save(archive);
   } else {
-    save_float32(module, archive, [&] { module.save(archive); });
+    module.save(archive);  // beside tensors that amp has cast, a part may have others, which a load takes as they are
+    widen_entries(*torch_compat::module_in(archive)._ivalue(), storages_of(module, was_cast_by_amp));
   }
 }
 

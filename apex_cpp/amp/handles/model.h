@@ -142,6 +142,7 @@ class Model : public detail::HolderOf<Net> {
     if constexpr (detail::kIsHolder<Net>) {
       return Holder::swap(other);
     } else {
+      static_assert(std::is_base_of_v<Model, Other>);  // a plain pointer has no casts
       std::swap(*this, static_cast<Model&>(other));
     }
   }

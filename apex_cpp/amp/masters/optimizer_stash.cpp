@@ -54,8 +54,10 @@ void OptimizerStash::adopt_new_params(const std::vector<at::Tensor>& once_traine
 void OptimizerStash::remember_added_casts() const {
   const auto& type = session_->settings.properties.cast_model_type;
   if (!type || !is_low_precision(*type)) return;
-  for (const TrainedParam* each : table_.all()) {
-    if (each->param.scalar_type() == *type && !was_cast_by_amp(each->param)) remember_cast(each->param, session_);
+  auto params = params_of(handle()->param_groups());  // with those that are frozen
+  for (const TrainedParam* each : table_.all()) params.push_back(each->param);
+  for (const at::Tensor& param : params) {
+    if (param.scalar_type() == *type && !was_cast_by_amp(param)) remember_cast(param, session_);
   }
 }
 

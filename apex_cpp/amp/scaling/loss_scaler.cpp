@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/files/csv.h>
+#include <apex_cpp/torch_compat/autograd.h>
 #include "kernels/capture.h"
 #include "kernels/multi_tensor.h"
 #include "opt_levels/resolve.h"
@@ -245,8 +246,8 @@ void BackwardWatcher::check(bool has_grads) const {
 }
 
 void BackwardWatcher::stop() {
-  // A write in place gives the loss another grad_fn, and its hooks stay with the old one.
-  if (loss_.defined() && loss_.grad_fn() == seen_->grad_fn.lock()) loss_.remove_hook(hook_);
+  // A write in place gives the loss another grad_fn, and its hooks stay with the old one. grad_fn() would make that of a view.
+  if (loss_.defined() && torch_compat::autograd_meta(loss_)->grad_fn_ == seen_->grad_fn.lock()) loss_.remove_hook(hook_);
   loss_.reset();
 }
 

@@ -3,8 +3,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <utility>
-
 namespace apex::lr_scheduler::detail {
 namespace {
 
@@ -38,8 +36,13 @@ const torch::optim::OptimizerOptions& options_in_use(const torch::optim::Optimiz
   return target ? options_in_use(*target) : options;
 }
 
-torch::optim::OptimizerOptions& options_in_use(torch::optim::OptimizerOptions& options) {
-  return const_cast<torch::optim::OptimizerOptions&>(options_in_use(std::as_const(options)));
+void write_options(torch::optim::OptimizerOptions& options, const std::function<void(torch::optim::OptimizerOptions&)>& write) {
+  auto* original = dynamic_cast<amp::detail::OriginalOptions*>(&options);
+  const auto* target = original ? original->target() : nullptr;
+  if (!target) return write(options);
+  original->sync_with_handle();  // what the program has written there
+  write_options(const_cast<torch::optim::OptimizerOptions&>(*target), write);
+  original->sync_with_handle();
 }
 
 }  // namespace apex::lr_scheduler::detail

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,9 +24,10 @@ void write_groups(LRScheduler::StateDict& state, const std::string& name, const 
 /// Errors: RuntimeError if the state has fewer entries than `groups`, ValueError if it has more.
 std::vector<double> read_groups(const LRScheduler::StateDict& state, const std::string& name, size_t groups);
 
-/// The options that the steps of a group read. They stay one object when a handle or LARC takes the optimizer's groups. A write
-/// into other options than the rate is for them: one into an original's options would carry all of these over the handle's.
-torch::optim::OptimizerOptions& options_in_use(torch::optim::OptimizerOptions& options);
+/// The options that the steps of a group read. They stay one object when a handle or LARC takes the optimizer's groups.
 const torch::optim::OptimizerOptions& options_in_use(const torch::optim::OptimizerOptions& options);
+/// Calls `write` with the options that the steps of a group read. A write of other options than the rate into an original's
+/// options would carry all of these over the handle's.
+void write_options(torch::optim::OptimizerOptions& options, const std::function<void(torch::optim::OptimizerOptions&)>& write);
 
 }  // namespace apex::lr_scheduler::detail

@@ -164,13 +164,14 @@ void DdpEngine::on_gradient(size_t index) {
   const at::Tensor& param = state_.params[index].tensor;
   if (!param.requires_grad()) return;  // frozen after the forward pass: no gradient
   // Autograd also calls the hook where a node returns an undefined gradient, as for an unused result of a checkpoint.
-  if (!param.grad().defined()) return;
+  const bool has_grad = param.grad().defined();
   if (paused_ > 0) {
-    set_unreduced(true);
+    if (has_grad) set_unreduced(true);
     return;
   }
   const int graph_task = torch_compat::graph_task();
   if (graph_task != graph_task_) begin_pass(graph_task);
+  if (!has_grad) return;
   TORCH_CHECK(!has_arrived_[index], "DistributedDataParallel on rank ", groups_.front()->getRank(), ": the gradient of '",
               state_.params[index].name, "' was computed twice in one backward pass.");
   has_arrived_[index] = true;

@@ -163,7 +163,7 @@ void ModuleState::check_same_on_all_ranks(const ProcessGroup& group, const std::
 
 void ModuleState::check_same_amp_on_all_ranks(const ProcessGroup& group) const {
   try {
-    expect_same(group, session ? amp_settings_text(*session) : "without amp\n", "amp's settings for DistributedDataParallel");
+    expect_same(group, session ? amp_settings_text(*session) : "without amp\n", "amp's settings");
   } catch (c10::ValueError& error) {
     error.add_context("Call amp::initialize with the same level and options, and amp::load_checkpoint, on every rank.");
     throw;

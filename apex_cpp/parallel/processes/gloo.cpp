@@ -2,6 +2,9 @@
 
 #include <cstdlib>
 #include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include <apex_cpp/parallel/processes/backends.h>
 
@@ -13,17 +16,26 @@
 namespace apex::parallel::detail {
 namespace {
 
-std::shared_ptr<gloo::transport::Device> device_at(const std::string& address) {
+// As in PyTorch, GLOO_SOCKET_IFNAME names interfaces, separated by commas, and counts as absent if it is empty.
+std::vector<std::shared_ptr<gloo::transport::Device>> devices_at(const std::string& address) {
   using Gloo = c10d::ProcessGroupGloo;
-  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) return Gloo::createDeviceForInterface(interface);
-  return address.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForHostname(address);
+  std::vector<std::shared_ptr<gloo::transport::Device>> devices;
+  const char* const named = std::getenv("GLOO_SOCKET_IFNAME");
+  std::istringstream interfaces(named ? named : "");
+  for (std::string each; std::getline(interfaces, each, ',');) {
+    if (!each.empty()) devices.push_back(Gloo::createDeviceForInterface(each));
+  }
+  if (devices.empty())
+    devices.push_back(address.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForHostname(address));
+  return devices;
 }
 
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendPlace& place) {
   auto options = c10d::ProcessGroupGloo::Options::create(place.timeout);
-  options->devices.push_back(device_at(place.address));
+  options->devices = devices_at(place.address);
+  options->threads = 2 * static_cast<int>(options->devices.size());
   return c10::make_intrusive<c10d::ProcessGroupGloo>(place.store, place.rank, place.size, std::move(options));
 }
 
