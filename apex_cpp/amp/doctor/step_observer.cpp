@@ -141,7 +141,7 @@ void StepObserver::begin(const at::RecordFunction& function, Pending& pending) {
       if (!is_observed(tensor)) return;
       if (const auto* name = names && call.module.empty() ? name_of_parameter(tensor, *names) : nullptr) {
         call.module = module_path_of(*name);
-        const bool is_weight = tensor.dim() > 1;  // FP8 goes by the weight's name, and a bias may come before it
+        const bool is_weight = tensor.dim() > 1;  // FP8 rounding finds a weight by name; a bias may come before it
         if (call.module.empty() && (call.root_parameter.empty() || (is_weight && !has_root_weight))) {
           call.root_parameter = *name;
           has_root_weight = is_weight;
