@@ -4,13 +4,15 @@
 
 #if defined(__SANITIZE_THREAD__)
 // LibTorch is not instrumented: where it drops the last reference to a tensor, the counting that orders this after another
-// thread's use is not seen, and the freeing is called a race. Only frees are left out, those of c10d's operations among them,
-// what c10d's log and Gloo's threads share among themselves, and the cache of oneDNN, which two threads fill at the same time
-// on CPUs with 16-bit instructions of both kinds; everything else is watched.
+// thread's use is not seen, and the freeing is called a race. Only frees are left out, those of c10d's operations and of
+// copy-on-write memory among them (the latter takes a lock in memory that another thread has made), what c10d's log and Gloo's
+// threads share among themselves, and the cache of oneDNN, which two threads fill at the same time on CPUs with 16-bit
+// instructions of both kinds; everything else is watched.
 extern "C" [[gnu::visibility("default")]] const char* __tsan_default_suppressions() {
   return "race_top:operator delete\n"
          "race:c10::intrusive_ptr<*reset_not_null_\n"
          "race:c10::intrusive_ptr<*release_resources_\n"
+         "race:c10::impl::cow::COWDeleterContext::decrement_refcount\n"
          "race:c10d::*Async*Work::~\n"
          "race:c10d::FlightRecorder\n"
          "race:c10d::ProcessGroupGloo::runLoop\n"
