@@ -40,6 +40,11 @@ def tracked(*folders):
     return [name for name in listed.split("\0") if name and (ROOT / name).exists()]
 
 
+def is_page(name):
+    """Tests compile the blocks of pages, so a page belongs to the tests."""
+    return name.endswith(".md")
+
+
 def sources():
     """The files that get mutants. Device code has mutants of its own, tests/cuda_host/mutants.py."""
     for folder in FOLDERS:
@@ -117,14 +122,15 @@ class SourceTree:
         return not copied or copied.read_bytes() != (ROOT / name).read_bytes()
 
     def library_has_changed(self):
-        return any(map(self.differs, tracked(*FOLDERS)))
+        return any(map(self.differs, (name for name in tracked(*FOLDERS) if not is_page(name))))
 
     def take_todays_tests(self, say):
-        """Copies test files that were added or changed since, if they are for the same library."""
+        """Copies test files and pages that were added or changed since, if they are for the same library."""
         if self.library_has_changed():
             say("the library has changed: the tests stay those of the copy (--fresh begins again, from today's sources)")
             return
-        for name in filter(self.differs, tracked("tests")):
+        pages = filter(is_page, tracked(*FOLDERS))
+        for name in filter(self.differs, [*pages, *tracked("tests")]):
             self.copy(name, self.source)
 
     def save(self, chosen):
