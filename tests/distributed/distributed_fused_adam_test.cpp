@@ -158,6 +158,26 @@ TEST(DistributedFusedAdam, CountsTiedParametersOnceAndSkipsFrozenOnes) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
+// At the end of that pass it gets a place in the buckets, whichever others have gradients.
+TEST(DistributedFusedAdam, AnUnfrozenParameterMayBeTheOnlyOneWithAGradient) {
+  const Tensors params = make_params(at::kFloat);
+  params[4].requires_grad_(false);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  for (int step = 0; step < 3; ++step) {
+    if (step == 1) params[4].requires_grad_(true);
+    const auto wants = [&](size_t i) { return step == 1 ? i == 4 : params[i].requires_grad(); };
+    backward(params, step, wants);
+    optimizer.step();
+    Tensors grads = sums_of_grads(params, step);
+    for (size_t i = 0; i < grads.size(); ++i) {
+      if (!wants(i)) grads[i] = at::Tensor();
+    }
+    one.step(grads);
+    EXPECT_TRUE(same_bytes(params, one.params())) << "step " << step;
+  }
+}
+
 TEST(DistributedFusedAdam, SupportsOptionsPerGroup) {
   const Tensors params = make_params(at::kBFloat16), more = make_params(at::kFloat, 5);
   OneProcess one(params, of_one_process()), other(more, of_one_process(0.5));

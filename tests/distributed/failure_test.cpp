@@ -254,6 +254,24 @@ TEST(Start, UsesTheBackendThatOneRankWasGiven) {
   EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
 }
 
+// All ranks use Gloo then, and rank 0 says so.
+TEST(Start, WarnsOnRank0AloneOfAGpuThatIsNotUsed) {
+  for (const int with_gpu : {0, 1}) {
+    Ranks ranks(2, faulty("one_rank_has_a_gpu"), {"WITH_GPU=" + std::to_string(with_gpu), "CUDA_VISIBLE_DEVICES="});
+    ranks.wait(kGraceSeconds);
+    EXPECT_TRUE(ranks.all_succeeded()) << ranks.outputs();
+    const int other = 1 - with_gpu;
+    const auto warning = "rank " + std::to_string(other) + " has no GPU: all ranks use Gloo";
+    EXPECT_EQ(ranks[other].output().find(warning) != std::string::npos, other == 0) << ranks.outputs();
+  }
+}
+
+TEST(Start, IsMissedByWhatNeedsAProcessGroup) {
+  Ranks ranks(1, faulty("wraps_a_model_before_the_start"));
+  ranks.wait(kGraceSeconds);
+  expect_error(ranks[0], {"no process group was made: call apex::parallel::init_process_group() first"});
+}
+
 TEST(Start, RejectsAnUnknownInitMethod) {
   Ranks ranks(1, faulty("meet_at_a_file"), {"STORE=mpi://here"});
   ranks.wait(kGraceSeconds);

@@ -15,6 +15,8 @@
 #include <apex_cpp/amp.h>
 #include <apex_cpp/files/atomic_file.h>
 #include <apex_cpp/parallel.h>
+#include <apex_cpp/parallel/processes/backends.h>
+#include <apex_cpp/parallel/processes/rendezvous.h>
 
 namespace {
 
@@ -120,6 +122,27 @@ void one_rank_names_the_backend() {
   if (variable("RANK") == "0") options.backend("");
   init_process_group(options);
   sum("the first sum");
+}
+
+// The rank in WITH_GPU says that it has a GPU, as where a machine has fewer GPUs than ranks.
+void one_rank_has_a_gpu() {
+  auto options = meeting(kStart);
+  options.backend("");
+  if (variable("RANK") != variable("WITH_GPU")) {
+    init_process_group(options);
+    return sum("the first sum");
+  }
+  const auto place = parallel::detail::open_store(options);
+  parallel::detail::meet(place, parallel::detail::text_of({"", "0f3a"}), options.timeout());
+  const auto gloo =
+      parallel::detail::make_gloo({place.store, place.rank, place.world_size, options.timeout(), variable("MASTER_ADDR")});
+  std::vector<at::Tensor> ones{at::ones({1 << 16})};
+  gloo->allreduce(ones)->wait();
+}
+
+void wraps_a_model_before_the_start() {
+  torch::nn::Linear model(2, 2);
+  apex::parallel::DistributedDataParallel ddp(model);
 }
 
 // Creates and destroys the default group twice.
@@ -283,6 +306,8 @@ const std::map<std::string, void (*)()> kFaults{
     {"last_rank_has_a_larger_world_size", last_rank_has_a_larger_world_size},
     {"meet_at_a_file", meet_at_a_file},
     {"one_rank_names_the_backend", one_rank_names_the_backend},
+    {"one_rank_has_a_gpu", one_rank_has_a_gpu},
+    {"wraps_a_model_before_the_start", wraps_a_model_before_the_start},
     {"last_rank_never_starts", last_rank_never_starts},
     {"one_rank_is_late", one_rank_is_late},
     {"gives_up_waiting", gives_up_waiting},

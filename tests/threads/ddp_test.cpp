@@ -1,5 +1,6 @@
 // DistributedDataParallel whose ranks are threads of this process, each with its own Gloo group over one store in memory.
 // ThreadSanitizer checks gradient hooks, buckets and their readers for races.
+#include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/parallel.h>
 #include <apex_cpp/parallel/processes/backends.h>
 #include <gtest/gtest.h>
@@ -67,21 +68,49 @@ void expect_gradients(Chain& net, float value) {
   }
 }
 
+/// Makes passes whose backward runs on a thread of its own, while another thread makes the call again and again.
+template <class Call>
+void pass_beside(int rank, DistributedDataParallel<Chain>& ddp, const Call& call) {
+  std::atomic<bool> done{false};
+  std::thread watcher([&] {
+    while (!done) call();
+  });
+  for (int pass = 0; pass < 10; ++pass) {
+    ddp->zero_grad();
+    const Tensor loss = ddp(torch::full({2, 2}, static_cast<float>(rank + pass)));
+    std::thread([&] { loss.backward(); }).join();
+    expect_gradients(ddp.module(), static_cast<float>(kRanks * pass + kRanks * (kRanks - 1) / 2));
+  }
+  done = true;
+  watcher.join();
+}
+
 TEST(DdpThreads, PassesOnAnyThreadWhileOthersReadTheBuckets) {
   on_ranks([](int rank, auto& ddp) {
-    std::atomic<bool> done{false};
     std::atomic<size_t> seen{0};
-    std::thread watcher([&] {
-      while (!done) seen += ddp.allreduce_buffers().size();
+    pass_beside(rank, ddp, [&] { seen += ddp.allreduce_buffers().size(); });
+  });
+}
+
+// In this test and the next one the other thread calls one function alone: another function's lock would order its calls, too.
+// It yields, because the passes would seldom get the lock otherwise.
+TEST(DdpThreads, PassesOnAnyThreadWhileOthersBeginForwardPasses) {
+  on_ranks([](int rank, auto& ddp) {
+    pass_beside(rank, ddp, [&] {
+      EXPECT_TRUE(ddp->is_training());  // each use of the model may begin a forward pass
+      std::this_thread::yield();
     });
-    for (int pass = 0; pass < 10; ++pass) {
-      ddp->zero_grad();
-      const Tensor loss = ddp(torch::full({2, 2}, static_cast<float>(rank + pass)));
-      std::thread([&] { loss.backward(); }).join();
-      expect_gradients(ddp.module(), static_cast<float>(kRanks * pass + kRanks * (kRanks - 1) / 2));
-    }
-    done = true;
-    watcher.join();
+  });
+}
+
+TEST(DdpThreads, PassesOnAnyThreadWhileOthersAskWhichRanksOverflowed) {
+  on_ranks([](int rank, auto& ddp) {
+    const Tensor weight = ddp.module()->weights[0];
+    const auto sync = amp::detail::grad_sync_of(weight);
+    pass_beside(rank, ddp, [&] {
+      EXPECT_TRUE(sync->ranks_with_nonfinite(weight).empty());
+      std::this_thread::yield();
+    });
   });
 }
 
