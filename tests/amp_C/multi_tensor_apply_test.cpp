@@ -54,17 +54,20 @@ TEST(MultiTensorApply, VisitsEachElementOnceWithEmptyTensorsAnywhere) {
   }
 }
 
-// CUDA refuses a launch without blocks.
+// CUDA refuses a launch without blocks. The launches' elements are those of the tensors, also where a tensor's last chunk is
+// smaller than the others.
 TEST(MultiTensorApply, HasBlocksInEveryLaunch) {
   for (const auto& numels : std::vector<std::vector<int64_t>>{{}, {0}, {320}, {320, 0}, {0, 640, 0}, {1, 319, 320}}) {
     Tensors tensors;
     for (const int64_t numel : numels) tensors.push_back(at::zeros({numel}));
-    int64_t launched = 0;
-    apex::amp_C::detail::for_each_launch<1>("test", {tensors}, 1, [&](const auto&, int blocks, int64_t elements) {
-      EXPECT_GT(blocks, 0);
-      launched += elements;
-    });
-    EXPECT_EQ(launched, std::accumulate(numels.begin(), numels.end(), int64_t{0}));
+    for (const int64_t chunk_size : {1, 7}) {
+      int64_t launched = 0;
+      apex::amp_C::detail::for_each_launch<1>("test", {tensors}, chunk_size, [&](const auto&, int blocks, int64_t elements) {
+        EXPECT_GT(blocks, 0);
+        launched += elements;
+      });
+      EXPECT_EQ(launched, std::accumulate(numels.begin(), numels.end(), int64_t{0})) << chunk_size;
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// Files that are written completely or not at all, whichever call fails.
+// Files that are written completely or not at all, whichever call fails, and the errors of reading one.
 #include <apex_cpp/files/atomic_file.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -290,6 +290,18 @@ TEST(AtomicFile, AFullDiskKeepsTheOldFile) {
   const FileSizeLimit guard(100'000);
   write_file(scratch / "a", content);
   EXPECT_EQ(scratch.read("a"), content);
+}
+
+// As of a disk that fails: here nothing can be read to the address.
+TEST(InputFile, ErrorsOfReadingNameThePathTheReasonAndTheRemedy) {
+  Scratch scratch;
+  scratch.write("a", "abc");
+  amp::detail::InputFile file(scratch / "a");
+  const std::string path = "cannot read '" + (scratch / "a") + "': ";
+  expect_error([&] { file.read(nullptr, 1); }, {path, std::string(std::strerror(EFAULT)) + ". Check the disk"});
+  std::string content(4, '-');
+  expect_error([&] { file.read(content.data(), 4); }, {path, "ended while it was read, 1 bytes early", "another program"});
+  EXPECT_EQ(content, "abc-");
 }
 
 }  // namespace
