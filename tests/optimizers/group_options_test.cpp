@@ -204,6 +204,7 @@ TEST(CountsOfGroups, ReturnWithTheOnlyGroup) {
   const OptimizerParamGroup out = groups[0];
   groups.clear();
   optimizer.step();
+  EXPECT_EQ(optimizer.steps_taken(), 0) << "there is no such group";
   groups.push_back(out);
   step_with(optimizer, {&one}, 1);
   EXPECT_EQ(optimizer.steps_taken(), 4);

@@ -301,6 +301,26 @@ TEST(ScheduleFree, ALoadedOptimizerHasTheModeOfTheSavedOne) {
   }
 }
 
+// The weights of the averages go by the largest rate so far, which was before the load.
+TEST(ScheduleFree, ALoadedOptimizerKnowsTheLargestRate) {
+  const at::Tensor param = exact_values(0).requires_grad_();
+  auto options = busy_options().warmup_steps(0).lr(0.4);
+  FusedScheduleFreeAdamW first({param}, options), second({param}, options);
+  first.train();
+  Sequences expected(param);
+  const auto step_with = [&](FusedScheduleFreeAdamW& optimizer, int64_t step) {
+    param.mutable_grad() = exact_values(step);
+    expected.step(options, step, exact_values(step).to(at::kDouble));
+    optimizer.step();
+    EXPECT_LE(distance(param, expected.y), kModeBound) << step;
+  };
+  for (int64_t step = 1; step <= 2; ++step) step_with(first, step);
+  load(second, saved(first));
+  options.lr(0.04);
+  second.param_groups()[0].options().set_lr(0.04);
+  for (int64_t step = 3; step <= 5; ++step) step_with(second, step);
+}
+
 TEST(ScheduleFree, AStepInEvalModeIsAnErrorThatChangesNothing) {
   VectorNet net(exact_values(0, kWeights));
   FusedScheduleFreeAdamW optimizer(net->parameters());

@@ -130,6 +130,15 @@ TEST(EmptyStates, StartAtZeros) {
     const auto options = FusedMixedPrecisionLambOptions(0.1).reduced_precision_dtype(at::kHalf);
     FusedMixedPrecisionLamb mixed(mixed_params, options), fresh_mixed(fresh_mixed_params, options);
     expect_start_at_zeros<FusedMixedPrecisionLambParamState>(mixed, mixed_params, fresh_mixed, fresh_mixed_params);
+    const auto averaged_params = make_params(1, dtype), fresh_averaged_params = make_params(1, dtype);
+    FusedScheduleFreeAdamW averaged(averaged_params, {0.05}), fresh_averaged(fresh_averaged_params, {0.05});
+    averaged.train();
+    fresh_averaged.train();
+    expect_start_at_zeros<FusedScheduleFreeAdamWParamState>(averaged, averaged_params, fresh_averaged, fresh_averaged_params);
+    for (const at::Tensor& param : averaged_params) {
+      const at::Tensor& squares = state_of<FusedScheduleFreeAdamWParamState>(averaged, param.unsafeGetTensorImpl()).exp_avg_sq;
+      EXPECT_EQ(squares.scalar_type(), at::kFloat);
+    }
   }
 }
 

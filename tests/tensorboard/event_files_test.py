@@ -49,16 +49,20 @@ def text(board, tag):
     return board.Tensors(tag)[-1].tensor_proto.string_val[0].decode()
 
 
+def host_in(path):
+    """As PyTorch names files: events.out.tfevents.SECONDS.HOST.PROCESS.COUNT, where only the host may have dots."""
+    return ".".join(path.name.split(".")[4:-2])
+
+
 def float32(value):
     return float(numpy.float32(value))
 
 
 def known_values_come_back():
-    folder = FOLDER / "known"
-    folder.mkdir()
-    again = FOLDER / "again"
-    again.mkdir()
-    subprocess.run([EVENT_FILES, folder, again], check=True)
+    folder, again, nameless = FOLDER / "known", FOLDER / "again", FOLDER / "nameless"
+    for each in folder, again, nameless:
+        each.mkdir()
+    subprocess.run([EVENT_FILES, folder, again, nameless], check=True)
     expect("a curve that begins again", scalars(read(again), "curve"), [(0, 2.0)])
     board = read(folder)
     expect("tags", sorted(board.Tags()["scalars"]), ["curve", "late", "not finite"])
@@ -71,9 +75,10 @@ def known_values_come_back():
     expect("text", text(board, "\u20ac/text"), "**two**\nlines")
     expect("a long text", text(board, "long"), "x" * 100000)
     first, *others = sorted(folder.iterdir())
-    # As PyTorch names them: events.out.tfevents.SECONDS.HOST.PROCESS.COUNT, where only the host may have dots.
     for path in [first, *others]:
-        expect("the host in %s" % path.name, ".".join(path.name.split(".")[4:-2]), socket.gethostname())
+        expect("the host in %s" % path.name, host_in(path), socket.gethostname())
+    for path in nameless.iterdir():
+        expect("the host without a name in %s" % path.name, host_in(path), "localhost")
     return first
 
 
