@@ -1,4 +1,6 @@
 // Convolutions and their input gradients against float64, at every boundary of the blocks that are copied and multiplied.
+#include <ATen/cpu/Utils.h>
+
 #include <limits>
 
 #include "kernels/convolution/convolution.h"
@@ -63,6 +65,14 @@ Tensor torch_input_grad(const Shape& s, const ConvolutionTensors& t, at::ScalarT
 }
 
 ConvolutionTensors magnitudes(const ConvolutionTensors& t) { return {t.grad_output.abs(), t.input.abs(), t.weight.abs()}; }
+
+// By LibTorch's list of what the processor has. Where this is wrongly false, the tests of amp's convolutions are skipped.
+TEST(FastConvolutions, AreThoseOfProcessorsWithoutAmx) {
+  const auto capabilities = at::cpu::get_cpu_capabilities();
+  const auto amx = capabilities.find("amx_bf16");
+  const bool has_amx = amx != capabilities.end() && amx->second.toBool();
+  EXPECT_EQ(apex::kernels::has_fast_convolutions(), apex::kernels::has_convolutions() && !has_amx);
+}
 
 class Convolution : public ::testing::Test {
  protected:
