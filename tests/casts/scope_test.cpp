@@ -224,6 +224,18 @@ TEST_F(CastScope, ThreadLocalStateCarriesCasts) {
   EXPECT_EQ(on_another_thread(carried), torch::kHalf);
 }
 
+// The thread has casts, which the program has switched off for a while.
+TEST_F(CastScope, AHandlesForwardLeavesCastsOffInAStateFromBeforeInitialize) {
+  const at::ThreadLocalState before;
+  auto net = amp::initialize(model, "O1", quiet());
+  {
+    const at::ThreadLocalStateGuard guard(before);
+    EXPECT_EQ(net->forward(features()).scalar_type(), torch::kHalf);
+    EXPECT_EQ(mm_type(), torch::kFloat);
+  }
+  EXPECT_EQ(mm_type(), torch::kHalf);
+}
+
 TEST_F(CastScope, AThrowingForwardRestoresTheThread) {
   struct ThrowingImpl : torch::nn::Module {
     Tensor forward(Tensor) { throw std::runtime_error("as intended"); }

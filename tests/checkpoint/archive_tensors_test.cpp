@@ -30,8 +30,10 @@ TEST(ArchiveTrees, HoldAllSavedTensorsWhicheverChunksTheyWereWrittenIn) {
     for (size_t i = 0; i < saved.size(); ++i) nested.write(std::to_string(i), saved[i]);
     archive.write("tensors", nested);
     archive.write("text", c10::IValue("words"));
+    archive.write("byte", torch::full({1}, 77, torch::kByte));
   });
   EXPECT_EQ(tree.values.at("text").toStringRef(), "words");
+  EXPECT_EQ(tree.values.at("byte").toTensor().item<int64_t>(), 77);
   const auto& values = tree.children.at("tensors").values;
   ASSERT_EQ(values.size(), saved.size());
   for (size_t i = 0; i < saved.size(); ++i) EXPECT_TRUE(values.at(std::to_string(i)).toTensor().equal(saved[i])) << i;

@@ -89,6 +89,13 @@ TEST(Safetensors, EveryDtypeAndShapeIsReadBackBitForBit) {
   expect_same(round_trip(file), file);
 }
 
+// All at the same place of the file.
+TEST(Safetensors, ManyTensorsWithoutElementsAreReadBack) {
+  TensorFile file;
+  for (int i = 0; i < 41; ++i) file.tensors.emplace_back(std::to_string(i), counting(at::kFloat, {0}));
+  expect_same(round_trip(file), file);
+}
+
 TEST(Safetensors, NamesAndMetadataAreReadBackUnchanged) {
   TensorFile file;
   for (const char* name : {"", " ", "a.b.c", "\"quoted\"", "back\\slash", "line\nbreak", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82",

@@ -1,6 +1,8 @@
 // NORM-06, and the modules under amp::initialize: dtypes at every level, and training.
 #include <apex_cpp/amp.h>
 
+#include <thread>
+
 #include "tests/amp/support.h"
 #include "tests/normalization/support.h"
 
@@ -85,6 +87,18 @@ TEST_F(NormCasts, AtO1TheGradientHasTheInputsDtype) {
   EXPECT_EQ(x.grad().scalar_type(), at::kHalf);
   const amp::disable_casts off;
   EXPECT_THROW(model->layer(x), c10::Error) << "half input, float weight, and no casts";
+}
+
+// On another thread torch::layer_norm is not cast either.
+TEST_F(NormCasts, AThreadWithoutCastsKeepsTheInputsDtype) {
+  Net model;
+  auto net = amp::initialize(model, "O1", apex::test::quiet());
+  const Tensor x = torch::randn({4, 8}).to(at::kHalf);
+  const auto type = [&] { return norm::fused_rms_norm(x, {8}).scalar_type(); };
+  at::ScalarType there{};
+  std::thread([&] { there = type(); }).join();
+  EXPECT_EQ(there, at::kHalf);
+  EXPECT_EQ(type(), at::kFloat);
 }
 
 TEST_F(NormCasts, AtO2FloatInputIsCastToTheWeightsDtype) {

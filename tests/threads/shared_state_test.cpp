@@ -166,6 +166,16 @@ TEST_F(SharedState, TheNodesOfScopes) {
            [&] { EXPECT_FALSE(ranges.has(*of_no_scope.grad_fn())); }});
 }
 
+// Of losses whose graphs have none: the search for others takes a lock of its own.
+TEST_F(SharedState, TheLossesWhoseCustomFunctionsWereLookedFor) {
+  amp::detail::CustomFunctions functions;
+  const Tensor loss = torch::ones({2}, torch::requires_grad()).sum();
+  const auto look_from = [&](int64_t first_id) {
+    return [&, loss_id = first_id]() mutable { functions.look(loss, loss_id++); };
+  };
+  at_once({look_from(0), look_from(1000)});
+}
+
 TEST_F(SharedState, TheNewestCasts) {
   const auto rules = [] { return amp::detail::CastRules::from(opt_levels::resolve("O1"), nullptr); };
   const Call begin_and_end = [&] {

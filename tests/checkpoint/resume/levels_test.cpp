@@ -170,6 +170,30 @@ TEST_F(AcrossLevels, LoadingOnlyTheModelUsesTheMastersAndNoRandomStateOrScalers)
   EXPECT_TRUE(torch::equal(master_of(trained, 1, 0), plain->fc1->weight)) << "the next step would undo the load";
 }
 
+/// Two weights, or one that is tied.
+struct PairImpl : torch::nn::Module {
+  explicit PairImpl(bool tied) {
+    first = register_parameter("first", torch::rand({6, 6}));
+    second = register_parameter("second", tied ? first : torch::rand({6, 6}));
+  }
+  Tensor forward(const Tensor& x) { return x.mm(first).mm(second); }
+  Tensor first, second;
+};
+TORCH_MODULE(Pair);
+
+// As where torch copies values name by name. Only the first weight has a master, which is not the other's value.
+TEST_F(AcrossLevels, ATiedWeightBecomesTheLastOfTwoWeights) {
+  Pair two(false), tied(true);
+  torch::optim::SGD optimizer({two->first}, torch::optim::SGDOptions(0.1));
+  auto [net, opt] = amp::initialize(two, optimizer, "O2", quiet().loss_scale(1.0));
+  { amp::scale_loss(net->forward(features()).square().mean(), opt).backward(); }
+  opt.step();
+  amp::save_checkpoint(folder_ / "two", net, opt);
+  amp::load_checkpoint(folder_ / "two", tied);
+  EXPECT_TRUE(torch::equal(tied->first, two->second.to(torch::kFloat)));
+  EXPECT_TRUE(tied->second.is_same(tied->first));
+}
+
 TEST_F(AcrossLevels, CpuFilesLoadIntoCudaModels) {
   APEX_CPP_NEEDS_GPUS(1);
   const auto file = saved_at("FusedAdam", "O2");
