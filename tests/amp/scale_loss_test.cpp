@@ -314,6 +314,22 @@ TEST_F(ScaleLoss, ClipGradNormMatchesTorchBitwiseForFloat32Gradients) {
   }
 }
 
+// A coefficient of 0 would make NaN of the Inf, and zeros of the others.
+TEST_F(ScaleLoss, ClipGradNormLeavesGradientsWithoutAFiniteNorm) {
+  for (const double spoiled : {double{kInf}, double{kNan}}) {
+    Dot model;
+    auto [net, opt] = dot_at_o2(model);
+    const Tensor x = torch::tensor({1.0, -2.0, spoiled});
+    { amp::scale_loss(net->forward(x), opt).backward(); }
+    EXPECT_FALSE(std::isfinite(amp::clip_grad_norm_(opt, 0.5)));
+    for (const Tensor& param : amp::master_params(opt)) {
+      EXPECT_TRUE(torch::allclose(param.grad(), x, /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true)) << param.grad();
+    }
+    opt.step();
+    EXPECT_TRUE(torch::equal(model->native.slice(0, 0, 2), torch::tensor({0.5, 2.0}))) << model->native;
+  }
+}
+
 TEST_F(ScaleLoss, ClipGradNormLeavesASmallNormAndTorchsFunctionWorksOnMasters) {
   Dot model;
   auto [net, opt] = dot_at_o2(model);

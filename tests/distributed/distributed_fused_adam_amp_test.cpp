@@ -358,6 +358,7 @@ TEST(DistributedFusedAdamAmp, FiniteGradientsWithoutAFiniteNormSkipTheStepAndNam
   EXPECT_TRUE(amp::step_result(opt).skipped);
   EXPECT_EQ(amp::step_result(opt).first_nonfinite, "");
   EXPECT_EQ(amp::step_result(opt).nonfinite_grads, 0);
+  EXPECT_EQ(amp::step_result(opt).nonfinite_ranks, std::vector<int>{}) << "all gradients are finite on every rank";
   EXPECT_TRUE(same_bytes(net->parameters(), before));
 }
 

@@ -235,6 +235,24 @@ TEST(ScheduleFree, EditsOfTheModelAreKeptByASwitch) {
   amp::reset();
 }
 
+// As of a convolution's weight that the program makes channels-last after the last step.
+TEST(ScheduleFree, ASwitchTakesEachElementWhereTheLayoutHasChanged) {
+  VectorNet net(exact_values(0, kWeights).view({20, 5}));
+  FusedScheduleFreeAdamW optimizer(net->parameters(), busy_options());
+  auto [model, opt] = amp::initialize(net, optimizer, "O5", amp::InitializeOptions().verbosity(0));
+  opt.train();
+  amp::scale_loss(model->forward(exact_values(1, kWeights).view({20, 5})), opt).backward();
+  opt.step();
+  const auto before = param_and_state(opt);
+  net->weight.set_data(net->weight.detach().t().contiguous().t());
+  opt.eval();
+  const at::Tensor x = before[0] + (1 - 1 / 0.75) * (before[1] - before[0]), master = param_and_state(opt)[0];
+  EXPECT_LE(distance(master, x.to(at::kDouble)), 8 * 0x1p-22);
+  EXPECT_TRUE(net->weight.equal(master.to(at::kBFloat16)));
+  EXPECT_FALSE(net->weight.is_contiguous()) << "the layout is the program's";
+  amp::reset();
+}
+
 TEST(ScheduleFree, ASkippedStepChangesNoBitAndNoSum) {
   VectorNet net(exact_values(0, kWeights));
   FusedScheduleFreeAdamW optimizer(net->parameters(), busy_options());

@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <thread>
 
+#include "kernels/plan/reuse.h"
 #include "tests/amp/optimizers.h"
 #include "tests/reuse/memory.h"
 
@@ -103,6 +105,16 @@ TEST_P(Leaks, ManyRunsLeakNothing) {
   // A forgotten tensor is a StorageImpl and a TensorImpl, over 200 bytes; a registry entry over 40. One for each run would be
   // more than this allows, while tables that double their buckets once are not.
   EXPECT_LT(after, before + 40 * kRuns) << "bytes in use before: " << before;
+}
+
+// Of the calls of kernels, which serve only the tensors that were there.
+TEST(AmpReset, KeepsNothingOfRecentCalls) {
+  namespace plan = apex::kernels::plan;
+  const std::vector<torch::Tensor> list = {torch::ones({3})};
+  const std::weak_ptr<const plan::Plan> kept = plan::checked_groups("a test", {{"in", list, plan::Access::read}});
+  EXPECT_FALSE(kept.expired());
+  amp::reset();
+  EXPECT_TRUE(kept.expired());
 }
 
 TEST(BytesInUse, CountAllocatedMemory) {

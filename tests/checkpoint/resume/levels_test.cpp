@@ -139,6 +139,25 @@ TEST_F(AcrossLevels, LbfgsGoesOnInAnotherDtype) {
   }
 }
 
+// LBFGS has the gradients of all parameters in one vector, other classes have tensors for each.
+TEST_F(AcrossLevels, StatesFitAGroupOfTwoDtypes) {
+  const auto adams = saved_at("Adam", "O0"), lbfgss = saved_at("LBFGS", "O0");
+  Training adam("Adam", "O3", 9, quiet().keep_batchnorm_fp32(true));
+  adam.load(adams);
+  ASSERT_EQ(adam.model->conv->weight.scalar_type(), torch::kHalf);
+  ASSERT_EQ(adam.model->bn->weight.scalar_type(), torch::kFloat);
+  for (const Tensor& param : adam.model->parameters()) {
+    auto& state = static_cast<torch::optim::AdamParamState&>(*adam.optimizer->state().at(param.unsafeGetTensorImpl()));
+    EXPECT_EQ(state.exp_avg().scalar_type(), param.scalar_type()) << param.sizes();
+  }
+  Training lbfgs("LBFGS", "O3", 9, quiet().keep_batchnorm_fp32(true));
+  lbfgs.load(lbfgss);
+  auto& state = static_cast<torch::optim::LBFGSParamState&>(*lbfgs.optimizer->state().begin()->second);
+  EXPECT_EQ(state.d().scalar_type(), torch::kFloat);
+  EXPECT_EQ(state.prev_flat_grad().scalar_type(), torch::kFloat);
+  EXPECT_EQ(message_of([&] { lbfgs.run(3, 5); }), "");
+}
+
 TEST_F(AcrossLevels, MissingRandomStatesAndDevicesAreNoted) {
   const auto file = saved_at("SGD", "O2");
   auto content = amp::detail::content_of(amp::detail::read_safetensors(file));
