@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/kernels/support.h"
 
 namespace kernels_test {
@@ -144,6 +146,9 @@ TEST_P(BatchNorm, BackwardMatchesFloat64) {
     const Tensor exact = scale * (by_batch ? g - by_mean - by_variance : g);
     const Tensor terms = scale.abs() * (g.abs() + g.abs().sum(0) / rows + x_hat.abs() * (products / rows));
     EXPECT_TRUE(within(grad_x, exact, exact.abs() * kStored + terms * (kSumError + 8 * kRounding) + 0x1p-134)) << by_batch;
+    // A network's data needs no gradient; weight and bias have theirs all the same.
+    const auto of_data = kernels::batch_norm_backward(shape(), grad_y, x, channels, by_batch, /*grad_x=*/Tensor());
+    EXPECT_TRUE(same_bits(of_data.weight, grads.weight) && same_bits(of_data.bias, grads.bias));
   }
 }
 
@@ -176,6 +181,19 @@ TEST(BatchNormValues, MayStartFarFromTheirMean) {
   const auto batch = kernels::batch_statistics(shape, x);
   // One of the 16 sampled rows is 300, so the centre lies 19 from the mean, where the standard deviation is 4.8.
   EXPECT_TRUE(within(batch.variance, variance, 2 * (1 + 16) * variance * (kSumError + 3 * kRounding)));
+}
+
+// A batch is often a part of a larger tensor. The rows before and behind it are no part of its statistics.
+TEST(BatchNormValues, AreReadFromTheirOwnRowsAlone) {
+  const BatchNormShape shape{640, 16};
+  const Tensor memory = at::full({3 * shape.rows, shape.channels}, NAN, at::kBFloat16);
+  const Tensor x = memory.narrow(0, shape.rows, shape.rows);
+  x.copy_(at::randn({shape.rows, shape.channels}));
+  const Tensor wide = x.to(at::kDouble), mean = wide.mean(0), variance = (wide - mean).square().mean(0);
+  const auto batch = kernels::batch_statistics(shape, x);
+  // As in StatisticsMatchFloat64.
+  EXPECT_TRUE(within(batch.mean, mean, 3 * variance.sqrt() * kSumError + mean.abs() * kRounding));
+  EXPECT_TRUE(within(batch.variance, variance, 10 * variance * (kSumError + 3 * kRounding)));
 }
 
 TEST(BatchNormShapes, WithoutWholeVectorsHaveNoKernel) {

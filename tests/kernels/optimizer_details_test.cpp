@@ -112,6 +112,21 @@ TEST(Lamb, ATensorOfZerosUsesThePlainLearningRate) {
   EXPECT_NEAR(params[0][39].item<float>(), -0.5, 1e-6);
 }
 
+// The rate is lr times the quotient of the norms, and lr where either is 0. All values are exact.
+TEST(Lamb, OnlyANormOfZeroTurnsTheTrustRatioOff) {
+  kernels::LambSettings settings;
+  settings.lr = 0.5;
+  settings.use_nvlamb = true;
+  const Tensors updates = {at::zeros({4}), at::ones({4}), at::ones({4}), at::ones({4})};
+  Tensors params;
+  for (int i = 0; i < 4; ++i) params.push_back(at::full({4}, 3.0f));
+  const kernels::LambNorms norms = {at::tensor({6.0f, 6.0f, 1.0f, 0.0f}), at::tensor({0.0f, 1.0f, 2.0f, 2.0f})};
+  kernels::multi_tensor_lamb_stage_2(updates, params, {}, norms, settings);
+  // An update of zeros: 3 - 0.5 * 0. Then 3 - 0.5 * 6 / 1, 3 - 0.5 * 1 / 2, and 3 - 0.5.
+  const double expected[] = {3, 0, 2.75, 2.5};
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(params[i].eq(expected[i]).all().item<bool>()) << i;
+}
+
 TEST(Lamb, AStoppedStageGivesNoNorms) {
   kernels::StepTensors tensors;
   tensors.found_inf = at::ones({1}, at::kInt);
