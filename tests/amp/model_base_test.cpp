@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "tests/amp/every_level.h"
+#include "tests/amp/saved.h"
 #include "tests/amp/support.h"
 #include "tests/amp/warnings.h"
 
@@ -43,6 +44,32 @@ TEST_P(ModelBase, ADerivedClassHeldByItsBaseIsNotSliced) {
       torch::allclose(pointer->forward(features()).to(torch::kFloat), linear_of(pointer->fc) * 3, kLinearBound, kLinearBound));
   static_cast<CircleImpl&>(*pointer).radius = 0;
   EXPECT_EQ(from_pointer->forward(features()).abs().max().item<float>(), 0) << "the model itself is called";
+}
+
+/// Its radius is in the file, too.
+struct SavedCircleImpl : CircleImpl {
+  void save(torch::serialize::OutputArchive& archive) const override {
+    torch::nn::Module::save(archive);
+    archive.write("radius", c10::IValue(static_cast<double>(radius)));
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    torch::nn::Module::load(archive);
+    c10::IValue value;
+    archive.read("radius", value);
+    radius = static_cast<float>(value.toDouble());
+  }
+};
+
+TEST_P(ModelBase, SaveAndLoadAreThoseOfADerivedClass) {
+  const auto circle = std::make_shared<SavedCircleImpl>();
+  std::shared_ptr<ShapeImpl> model = circle;
+  CaughtWarnings warnings;
+  auto net = amp::initialize(model, level(), quiet());
+  circle->radius = 7;
+  const std::string file = saved(net);
+  circle->radius = 5;
+  restore(net, file);
+  EXPECT_EQ(circle->radius, 7);
 }
 
 struct AbstractImpl : torch::nn::Module {

@@ -185,6 +185,30 @@ TEST_P(ModelObject, FunctionsThatHideThoseOfModuleAreCalledWithTheirOwnArguments
   EXPECT_FALSE(both->is_training());
 }
 
+/// Its copies are for use alone: they have no second head.
+struct TwoHeadedImpl : torch::nn::Module {
+  explicit TwoHeadedImpl(bool has_second = true) {
+    if (has_second) second = register_module("second", torch::nn::Linear(6, 3));
+  }
+  Tensor forward(const Tensor& x) { return first(x); }
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& = std::nullopt) const override {
+    return std::make_shared<TwoHeadedImpl>(/*has_second=*/false);
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(6, 3)), second{nullptr};
+};
+TORCH_MODULE(TwoHeaded);
+
+TEST_P(ModelObject, ACloneWithFewerChildrenHasTheModesOfThoseThatItHas) {
+  TwoHeaded model;
+  auto net = amp::initialize(model, level(), quiet());
+  net->first->eval();
+  const auto copy = std::dynamic_pointer_cast<TwoHeadedImpl>(net->clone());
+  ASSERT_TRUE(copy);
+  EXPECT_TRUE(copy->is_training());
+  EXPECT_FALSE(copy->first->is_training());
+  EXPECT_EQ(copy->children().size(), 1u);
+}
+
 TEST_P(ModelObject, WarnsWhenAParentKeepsTheUnpatchedModule) {
   Pair pair;
   CaughtWarnings warnings;

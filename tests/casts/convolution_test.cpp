@@ -37,6 +37,19 @@ bool computes_in_float32() {
   return trace.ops()[0].in_float32;
 }
 
+// On every processor. Each output is the number of the filter's taps that meet a pixel, which every sum here holds exactly.
+TEST_F(AmpTest, ATransposedConvolutionOfChannelsLastImagesIsTransposed) {
+  const Tensor image = torch::ones({2, 64, 8, 8}, at::kBFloat16).contiguous(kChannelsLast);
+  const Tensor filters = torch::full({64, 64, 3, 3}, 0x1p-6, at::kBFloat16).contiguous(kChannelsLast);
+  const Tensor exact = at::conv_transpose2d(image.to(at::kDouble), filters.to(at::kDouble));
+  for (const char* way : {"auto", "native", "float32"}) {
+    torch::nn::Linear net(2, 2);
+    auto handle = amp::initialize(net, "O5", quiet().cpu_16bit(way));
+    EXPECT_TRUE(at::equal(at::conv_transpose2d(image, filters).to(at::kDouble), exact)) << way;
+    amp::reset();
+  }
+}
+
 class Bfloat16Convolution : public AmpTest {
  protected:
   void SetUp() override {

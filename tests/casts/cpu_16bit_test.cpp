@@ -1,5 +1,6 @@
 // Products of 16-bit CPU tensors computed in FP32 (cpu_16bit): results are rounded once, forward and backward, and only
 // 16-bit tensors are saved.
+#include <ATen/cpu/Utils.h>
 #include <apex_cpp/amp/comparison/measurement.h>
 #include <cstdlib>
 #include <functional>
@@ -204,6 +205,9 @@ TEST_P(CpuProducts, AMixOfTypesIsStillLibTorchsError) {
   const Tensor low = torch::ones({3, 3}, GetParam());
   EXPECT_THROW(at::mm(low, torch::ones({3, 3})), c10::Error);
   EXPECT_THROW(at::mm(low, torch::ones({4, 3}, GetParam())), c10::Error);
+  const Tensor heads = torch::ones({1, 1, 2, 4}, GetParam()), wide = heads.to(at::kFloat);
+  EXPECT_THROW(at::_scaled_dot_product_flash_attention_for_cpu(heads, wide, heads), c10::Error) << "the keys";
+  EXPECT_THROW(at::_scaled_dot_product_flash_attention_for_cpu(heads, heads, wide), c10::Error) << "the values";
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CpuProducts, ::testing::Values(at::kHalf, at::kBFloat16),
@@ -338,6 +342,23 @@ TEST_F(AmpTest, AutoChoosesOnceAndPrintsTheReason) {
     if (begin == std::string::npos) continue;
     // In a cycle AMX, the fastest, multiplies 16 times as many 16-bit numbers as AVX512 multiplies FP32 numbers.
     EXPECT_GT(std::stod(line.substr(begin + before_ratio.size())), 0.01) << line;
+  }
+}
+
+// As LibTorch finds them. A processor without any is said to have none of them.
+TEST_F(AmpTest, AutoNamesTheInstructionsThatTheProcessorHas) {
+  const EnvironmentSays environment("auto");
+  const auto capabilities = at::cpu::get_cpu_capabilities();
+  struct Instructions {
+    const char *level, *capability, *name;
+  };
+  for (const auto& [level, capability, name] :
+       {Instructions{"O1", "avx512_fp16", "AVX512-FP16"}, Instructions{"O1", "amx_fp16", "AMX-FP16"},
+        Instructions{"O4", "avx512_bf16", "AVX512-BF16"}, Instructions{"O4", "amx_bf16", "AMX-BF16"}}) {
+    const auto found = capabilities.find(capability);
+    const bool has = found != capabilities.end() && found->second.toBool();
+    const std::string text = printed_by_initialize(level, amp::InitializeOptions().verbosity(1));
+    EXPECT_EQ(contains(text, name) && !contains(text, "this processor has no"), has) << name << " in: " << text;
   }
 }
 

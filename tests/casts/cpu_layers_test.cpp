@@ -190,6 +190,24 @@ TEST_F(CpuLayers, UnsupportedInputsAreLeftToLibTorch) {
   EXPECT_ANY_THROW(at::native_batch_norm(image, elsewhere, elsewhere, {}, {}, true, 0.1, 1e-5));
 }
 
+// Of FP32, of a few elements, and of every other column, where the columns between keep their values.
+TEST_F(CpuLayers, ReluInPlaceIsRightForOtherTensors) {
+  for (const auto type : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+    auto handle = amp::initialize(net_, type == at::kHalf ? "O2" : "O5", quiet());
+    for (const int64_t size : {6, 128}) {
+      Tensor matrix = torch::full({size, size}, -1.0, type);
+      matrix.select(0, 0).fill_(2);
+      Tensor columns = matrix.slice(1, 0, size, 2);
+      columns.relu_();
+      EXPECT_TRUE(at::equal(columns.select(0, 0), torch::full({size / 2}, 2.0, type))) << type << ' ' << size;
+      EXPECT_TRUE(columns.slice(0, 1).eq(0).all().item<bool>()) << type << ' ' << size;
+      EXPECT_TRUE(matrix.slice(0, 1).slice(1, 1, size, 2).eq(-1).all().item<bool>()) << type << ' ' << size;
+      EXPECT_TRUE(torch::full({size, size}, -1.0, type).relu_().eq(0).all().item<bool>()) << type << ' ' << size;
+    }
+    amp::reset();
+  }
+}
+
 TEST_F(CpuLayers, AttentionsBackwardRunsInFloat32UnlessNativeIsRequested) {
   for (const char* way : {"auto", "native"}) {
     auto handle = amp::initialize(net_, "O5", quiet().cpu_16bit(way));

@@ -291,6 +291,21 @@ TEST_P(Widening, OperatorsWith16BitKernelsOnlyForCudaKeepTheirDtype) {
   });
 }
 
+// A trace tells which operators on 16-bit tensors computed in FP32. On FP32 tensors every operator does.
+TEST_P(Widening, ATraceMarksOnlyOperatorsOn16BitTensors) {
+  const Tensor pixels = torch::ones({1, 4, 4, 4});
+  run([&](const char* where) {
+    const amp::disable_casts off;
+    for (const auto type : {low(), torch::kFloat}) {
+      const Tensor input = pixels.to(type);
+      const amp::trace trace;
+      torch::avg_pool3d(input, 2);
+      ASSERT_EQ(trace.ops().size(), 1u) << where;
+      EXPECT_EQ(trace.ops()[0].in_float32, type == low()) << type << where;
+    }
+  });
+}
+
 TEST_P(Widening, AnErrorInAForwardNamesTheOperatorAndTheRemedy) {
   Runs model(std::make_shared<RunsImpl>());
   auto net = amp::initialize(model, GetParam(), quiet());

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "tests/amp/warnings.h"
 #include "tests/doctor/networks.h"
 #include "tests/errors.h"
 
@@ -183,6 +184,26 @@ TEST(DoctorRun, DisturbsTheWeightsOnceByRoundingErrors) {
     run.loss(1.0);
   }
   amp::reset();
+}
+
+// An overflow is what the doctor looks for; scale_loss would warn after ten in a row.
+TEST(DoctorRun, WarnsOfNoStepsThatAreSkipped) {
+  torch::nn::Linear model(2, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", amp::InitializeOptions().verbosity(0));
+  const auto record = std::make_shared<amp::detail::RunRecord>();
+  record->steps = 12;
+  CaughtWarnings warnings;
+  amp::DoctorRun run(record);
+  while (run.next()) {
+    opt.zero_grad();
+    { amp::scale_loss(net->forward(torch::ones({1, 2})).sum() * INFINITY, opt).backward(); }
+    opt.step();
+    run.loss(1.0);
+  }
+  amp::reset();
+  EXPECT_EQ(std::count(record->skipped.begin(), record->skipped.end(), true), 12);
+  EXPECT_EQ(warnings.text, "");
 }
 
 /// A product with the weight of a layer, which is no argument.
