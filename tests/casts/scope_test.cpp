@@ -283,7 +283,59 @@ TEST_F(CastScope, ErrorsStillApplyWhileCastsAreDisabled) {  // O1-32, O1-40
   EXPECT_EQ(torch::exp(half).dtype(), torch::kHalf);
 }
 
+// A model without casts that calls a handle of its own with casts, on a thread that has had none.
+TEST_F(CastScope, AHandlesForwardLeavesCastsOffInsideAnothersForward) {
+  struct OuterImpl : torch::nn::Module {
+    Tensor forward(const Tensor& x) {
+      const Tensor y = inner(x);
+      type = mm_type();
+      return y;
+    }
+    std::function<Tensor(const Tensor&)> inner;
+    at::ScalarType type{};
+  };
+  const auto outer = std::make_shared<OuterImpl>();
+  auto plain = amp::initialize(outer, "O0", quiet());
+  auto net = amp::initialize(model, "O1", quiet());
+  at::ScalarType inner{};
+  outer->inner = [&](const Tensor& x) {
+    const Tensor y = net->forward(x);
+    inner = y.scalar_type();
+    return y;
+  };
+  std::thread([&] { plain->forward(features()); }).join();
+  EXPECT_EQ(inner, torch::kHalf);
+  EXPECT_EQ(outer->type, torch::kFloat);
+}
+
 // ---- backward ----
+
+/// Its backward combines the gradient with FP32 tensors by operators that LibTorch does not promote.
+struct MixedBackward : torch::autograd::Function<MixedBackward> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x * 2; }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list grads) {
+    const Tensor grad = grads[0], wide = torch::full({3, 3}, 0.5), rows = torch::arange(3);
+    added = torch::zeros({3, 3}).index_add_(0, rows, grad);
+    scattered = torch::zeros({3, 3}).scatter_add_(0, rows.unsqueeze(1).expand({3, 3}), grad);
+    product = torch::ones({3, 3}).addmm_(grad, wide);
+    dot = torch::dot(grad.flatten(), wide.flatten());
+    return {grad * 2};
+  }
+  static inline Tensor added, scattered, product, dot;
+};
+
+TEST_F(CastScope, MixesOfTypesInACustomBackwardAreMatched) {
+  for (const char* level : {"O1", "O4"}) {
+    auto net = amp::initialize(model, level, quiet());
+    const auto low = level == std::string("O1") ? torch::kHalf : torch::kBFloat16;
+    MixedBackward::apply(torch::ones({3, 3}, low).requires_grad_()).backward(torch::full({3, 3}, 3.0, low));
+    EXPECT_TRUE(torch::equal(MixedBackward::added, torch::full({3, 3}, 3.0))) << level;
+    EXPECT_TRUE(torch::equal(MixedBackward::scattered, torch::full({3, 3}, 3.0))) << level;
+    EXPECT_TRUE(torch::equal(MixedBackward::product, torch::full({3, 3}, 1 + 3 * 3 * 0.5))) << level;
+    EXPECT_EQ(MixedBackward::dot.item<double>(), 9 * 3 * 0.5) << level;
+    amp::reset();
+  }
+}
 
 TEST_F(CastScope, BackwardIsNotCast) {
   auto net = amp::initialize(model, "O1", quiet());

@@ -320,6 +320,7 @@ TEST_P(Widening, AnErrorInAForwardNamesTheOperatorAndTheRemedy) {
   });
   EXPECT_TRUE(contains(in_place, "linalg.inv: Low precision dtypes not supported")) << "LibTorch's own text";
   EXPECT_TRUE(contains(in_place, "aten::linalg_inv does not take 16-bit tensors"));
+  EXPECT_TRUE(contains(in_place, "call the function that returns a new tensor, and name it in"));
   EXPECT_TRUE(contains(in_place, "float32_functions({\"aten::linalg_inv\"})"));
   const std::string memory = refused([&] { matrix.data_ptr<float>(); });
   EXPECT_TRUE(contains(memory, "expected scalar type Float but found")) << "LibTorch's own text";

@@ -182,9 +182,10 @@ CallPolicies::CallPolicies(const OperatorSlot& slot) : slot_(slot), thread_(thre
                       !keeps_function_ && !thread_.float8_paused;
   if (rules_->mode() != CastRules::Mode::casts) return;
   if (!only_mixes_) user_ = slot.user_policy.load(std::memory_order_relaxed);
-  // At O1 and O4 LibTorch refuses, for these policies, a mix of types (at the latest in the backward pass) or 16 bits.
+  // At O1 and O4 LibTorch refuses, for these policies, a mix of types (at the latest in the backward pass) or 16 bits. For the
+  // others it does with some operators.
   const bool is_refused = listed_ == CastPolicy::half || listed_ == CastPolicy::widen;
-  if (only_mixes_ && !is_refused) listed_ = CastPolicy::none;
+  if (only_mixes_ && !is_refused && listed_ != CastPolicy::none) listed_ = rules_->policy_for_mixes(slot);
 }
 
 bool CallPolicies::stays_wide(const ArgumentTypes& arguments) const {

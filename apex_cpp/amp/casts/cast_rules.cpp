@@ -139,6 +139,23 @@ void register_built_in_kernels() {
 
 bool has_overload(const std::string& name) { return name.find('.', name.find("::")) != std::string::npos; }
 
+// The policies by the slots' indices.
+std::vector<CastPolicy> table_of(const std::map<std::string, CastPolicy>& lists, bool allow_banned) {
+  std::vector<CastPolicy> table;
+  // Names without an overload come first, so that more precise names win.
+  for (const bool precise : {false, true}) {
+    for (const auto& [name, listed] : lists) {
+      if (has_overload(name) != precise) continue;
+      const auto policy = listed == CastPolicy::banned && allow_banned ? CastPolicy::float32 : listed;
+      for (const auto* slot : slots_listed(name)) {
+        if (slot->index >= table.size()) table.resize(num_operator_slots(), CastPolicy::none);
+        table[slot->index] = policy;
+      }
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
 std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings, std::shared_ptr<const ParameterNames> names) {
@@ -150,7 +167,8 @@ std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings,
   const auto low_type = casts ? properties.patch_functions_type.value_or(at::kHalf) : *properties.cast_model_type;
   const std::shared_ptr<CastRules> rules(
       new CastRules(casts ? Mode::casts : Mode::match, low_type, settings.verbosity == 2, std::move(names)));
-  rules->set_policies(casts ? settings.casts.casts() : match_lists(settings), settings.allow_banned);
+  rules->policies_ = table_of(casts ? settings.casts.casts() : match_lists(settings), settings.allow_banned);
+  if (casts) rules->policies_for_mixes_ = table_of(opt_levels::CastLists::built_in().match(), /*allow_banned=*/true);
   rules->keep_functions(settings.float32_functions);
   rules->kept_modules_ = settings.float32_modules;
   rules->float8_ = {settings.fp8, settings.fp8_gradients};
@@ -161,20 +179,6 @@ std::shared_ptr<CastRules> CastRules::from(const opt_levels::Settings& settings,
 
 CastRules::CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, std::shared_ptr<const ParameterNames> names)
     : mode_(mode), low_type_(low_type), prints_casts_(prints_casts), names_(std::move(names)) {}
-
-void CastRules::set_policies(const std::map<std::string, CastPolicy>& lists, bool allow_banned) {
-  // Names without an overload come first, so that more precise names win.
-  for (const bool precise : {false, true}) {
-    for (const auto& [name, listed] : lists) {
-      if (has_overload(name) != precise) continue;
-      const auto policy = listed == CastPolicy::banned && allow_banned ? CastPolicy::float32 : listed;
-      for (const auto* slot : slots_listed(name)) {
-        if (slot->index >= policies_.size()) policies_.resize(num_operator_slots(), CastPolicy::none);
-        policies_[slot->index] = policy;
-      }
-    }
-  }
-}
 
 void CastRules::keep_functions(const std::vector<std::string>& names) {
   for (const auto& name : names) {

@@ -169,6 +169,11 @@ class CastRules {
   CastPolicy policy(const OperatorSlot& slot) const {
     return slot.index < policies_.size() ? policies_[slot.index] : CastPolicy::none;
   }
+  /// The policy for a mix of 16-bit and FP32 arguments that LibTorch would refuse, where O1 and O4 cast nothing else: in a
+  /// backward pass.
+  CastPolicy policy_for_mixes(const OperatorSlot& slot) const {
+    return slot.index < policies_for_mixes_.size() ? policies_for_mixes_[slot.index] : CastPolicy::none;
+  }
   /// Whether `float32_functions` names the operator: it runs in FP32 whatever its policy is.
   bool keeps_float32(const OperatorSlot& slot) const {
     return slot.index < kept_functions_.size() && kept_functions_[slot.index];
@@ -209,16 +214,15 @@ class CastRules {
  private:
   CastRules(Mode mode, c10::ScalarType low_type, bool prints_casts, std::shared_ptr<const ParameterNames> names);
   bool is_leaf_parameter(const at::Tensor& tensor, const torch::autograd::AutogradMeta& meta) const;
-  void set_policies(const std::map<std::string, CastPolicy>& lists, bool allow_banned);
   void keep_functions(const std::vector<std::string>& names);
 
   Mode mode_;
   c10::ScalarType low_type_;
   bool prints_casts_;
   std::shared_ptr<const ParameterNames> names_;
-  std::vector<CastPolicy> policies_;
-  std::vector<bool> kept_functions_;       // by the slots' indices
-  std::vector<std::string> kept_modules_;  // paths
+  std::vector<CastPolicy> policies_, policies_for_mixes_;  // by the slots' indices
+  std::vector<bool> kept_functions_;                       // by the slots' indices
+  std::vector<std::string> kept_modules_;                  // paths
   Float8Rounding float8_;
   bool rounds_convolutions_ = false;
   std::shared_ptr<Float8History> float8_history_;

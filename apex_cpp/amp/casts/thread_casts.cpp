@@ -166,7 +166,7 @@ ForwardScope::~ForwardScope() {
   const auto rules = thread_casts().rules;
   if (rules && !previous_.inside_forward()) rules->cache().end_forward();
   if (!previous_.inside_forward()) nodes_of_handles().add(first_node_);
-  const bool goes_on = rules && previous_.none() && is_a_programs_thread() && !newest().empty();
+  const bool goes_on = rules && previous_.none() && !previous_.inside_forward() && is_a_programs_thread() && !newest().empty();
   previous_.restore();
   if (goes_on) set_switch(true);
 }

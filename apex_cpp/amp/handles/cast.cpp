@@ -8,6 +8,7 @@
 #include <c10/util/Lazy.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 namespace apex::amp::detail {
@@ -25,18 +26,18 @@ bool refuses_low_types(const std::string& text) {
   return std::any_of(phrases.begin(), phrases.end(), [&](const char* phrase) { return has_word(text, phrase); });
 }
 
-// "aten::sum" for "sum_dim_IntList", the operator's name in LibTorch's C++ code; empty for an unknown name.
-std::string operator_called(const std::string& cpp_name) {
+// "aten::sum.dim_IntList" for "sum_dim_IntList", the operator's name in LibTorch's C++ code; nothing for an unknown name.
+std::optional<c10::OperatorName> operator_called(const std::string& cpp_name) {
   for (const auto& op : c10::Dispatcher::singleton().getAllOpNames()) {
     if (op.name.rfind("aten::", 0) != 0) continue;
-    if (op.name.substr(6) + (op.overload_name.empty() ? "" : "_" + op.overload_name) == cpp_name) return op.name;
+    if (op.name.substr(6) + (op.overload_name.empty() ? "" : "_" + op.overload_name) == cpp_name) return op;
   }
-  return {};
+  return std::nullopt;
 }
 
 // The operator that the program called: the outermost operator in the backtrace. Frames have names such as
 // "at::_ops::linalg_inv::call(at::Tensor const&)".
-std::string operator_of(const c10::Error& error) {
+std::optional<c10::OperatorName> operator_of(const c10::Error& error) {
   static const std::string before = "at::_ops::", after = "::call(";
   const std::string frames = error.backtrace() ? error.backtrace()->get() : std::string();
   for (auto at = frames.rfind(before); at != std::string::npos && at > 0; at = frames.rfind(before, at - 1)) {
@@ -44,7 +45,17 @@ std::string operator_of(const c10::Error& error) {
     if (end != std::string::npos && frames.compare(end, after.size(), after) == 0)
       return operator_called(frames.substr(start, end - start));
   }
-  return {};
+  return std::nullopt;
+}
+
+// An operator that writes to an argument cannot run in FP32 on a 16-bit one: its form that returns a new tensor can.
+std::string remedy_for(const c10::OperatorName& op) {
+  const auto handle = c10::Dispatcher::singleton().findSchema(op);
+  const bool writes = handle && handle->schema().is_mutable();
+  const bool in_place = writes && op.name.back() == '_';
+  return std::string(", or ") + (writes ? "call the function that returns a new tensor, and " : "") +
+         "name it in InitializeOptions().float32_functions({\"" + op.name.substr(0, op.name.size() - in_place) +
+         "\"}) or in float32_functions of the level's file.";
 }
 
 bool is_cast(const at::Tensor& tensor) { return tensor.defined() && is_real_float(tensor.scalar_type()); }
@@ -115,13 +126,12 @@ at::Tensor ArgumentTensors::hand_back(const at::Tensor& tensor) {
 void explain_refusal(c10::Error& error) {
   const std::string text = error.what_without_backtrace();
   if (!refuses_low_types(text) || has_word(text, kWhy16Bit)) return;
-  const std::string op = operator_of(error);
-  error.add_context(kWhy16Bit + (op.empty() ? "code that is called there" : op) +
+  const auto op = operator_of(error);
+  error.add_context(kWhy16Bit + (op ? op->name : "code that is called there") +
                     " does not take 16-bit tensors. Convert its inputs by to(torch::kFloat)" +
-                    (op.empty() ? ", wrap the code in amp::float_function at O1 and O4, or name its operator, if it is one, in "
-                                  "float32_functions of InitializeOptions or of the level's file."
-                                : ", or name it in InitializeOptions().float32_functions({\"" + op +
-                                      "\"}) or in float32_functions of the level's file."));
+                    (op ? remedy_for(*op)
+                        : ", wrap the code in amp::float_function at O1 and O4, or name its operator, if it is one, in "
+                          "float32_functions of InitializeOptions or of the level's file."));
 }
 
 }  // namespace apex::amp::detail
