@@ -232,16 +232,23 @@ TEST_F(MasterRules, Opt03MasterWeightsCanBeSwitchedOffAndOn) {
   EXPECT_TRUE(amp::master_params(opt_b)[0].is_same(without->fc1->weight));
 }
 
-TEST_F(MasterRules, MastersKeepAChannelsLastLayout) {
-  ConvNet model;
-  for (auto& p : model->parameters()) {
-    if (p.dim() == 4) p.set_data(p.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+// Channels-last from the start, or between two steps.
+TEST_F(MasterRules, MastersHaveTheLayoutOfTheirWeights) {
+  for (const int changed_before : {0, 1}) {
+    torch::nn::Conv2d model(torch::nn::Conv2dOptions(2, 4, 3));
+    const auto change = [&] { model->weight.set_data(model->weight.detach().contiguous(torch::MemoryFormat::ChannelsLast)); };
+    if (changed_before == 0) change();
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+    for (int step = 0; step < 2; ++step) {
+      if (step > 0 && step == changed_before) change();
+      train_step(net, opt, torch::randn({2, 2, 6, 6}));
+    }
+    EXPECT_TRUE(model->weight.is_contiguous(torch::MemoryFormat::ChannelsLast) && !model->weight.is_contiguous());
+    EXPECT_EQ(amp::master_params(opt)[0].strides(), model->weight.strides()) << changed_before;
+    EXPECT_TRUE(torch::equal(amp::master_params(opt)[0].to(torch::kHalf), model->weight)) << changed_before;
+    amp::reset();
   }
-  torch::optim::SGD optimizer(model->parameters(), 0.1);
-  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
-  train_step(net, opt, images().contiguous(torch::MemoryFormat::ChannelsLast));
-  EXPECT_EQ(amp::master_params(opt)[0].strides(), model->conv->weight.strides());
-  EXPECT_TRUE(torch::equal(amp::master_params(opt)[0].to(torch::kHalf), model->conv->weight));
 }
 
 }  // namespace
