@@ -283,29 +283,28 @@ TEST_F(CastScope, ErrorsStillApplyWhileCastsAreDisabled) {  // O1-32, O1-40
   EXPECT_EQ(torch::exp(half).dtype(), torch::kHalf);
 }
 
-// A model without casts that calls a handle of its own with casts, on a thread that has had none.
+// A model without casts that calls a handle with casts, on a thread that has had none.
 TEST_F(CastScope, AHandlesForwardLeavesCastsOffInsideAnothersForward) {
+  using Forward = std::function<Tensor(const Tensor&)>;
   struct OuterImpl : torch::nn::Module {
-    Tensor forward(const Tensor& x) {
-      const Tensor y = inner(x);
-      type = mm_type();
-      return y;
-    }
-    std::function<Tensor(const Tensor&)> inner;
-    at::ScalarType type{};
+    explicit OuterImpl(const Forward& forward) : inner(&forward) {}
+    Tensor forward(const Tensor& x) { return (*inner)(x); }
+    const Forward* inner;
   };
-  const auto outer = std::make_shared<OuterImpl>();
+  Forward inner;
+  auto outer = std::make_shared<OuterImpl>(inner);
   auto plain = amp::initialize(outer, "O0", quiet());
   auto net = amp::initialize(model, "O1", quiet());
-  at::ScalarType inner{};
-  outer->inner = [&](const Tensor& x) {
+  at::ScalarType inside{}, after{};
+  inner = [&](const Tensor& x) {
     const Tensor y = net->forward(x);
-    inner = y.scalar_type();
+    inside = y.scalar_type();
+    after = mm_type();
     return y;
   };
   std::thread([&] { plain->forward(features()); }).join();
-  EXPECT_EQ(inner, torch::kHalf);
-  EXPECT_EQ(outer->type, torch::kFloat);
+  EXPECT_EQ(inside, torch::kHalf);
+  EXPECT_EQ(after, torch::kFloat);
 }
 
 // ---- backward ----
