@@ -90,7 +90,7 @@ HD inline Int mean_code_at(Int position, Int distance, Int bits) {
 }
 template <class Int>
 HD inline Int square_code_at(Int position, Int distance, Int bits) {
-  const Int none = bits - bits, least = bits > none ? none + kUnits : none, at = position + distance;
+  const Int none = {}, least = bits > none ? none + kUnits : none, at = position + distance;
   return (at > least ? at : least) >> kUnitBits;
 }
 

@@ -21,7 +21,7 @@ HD inline uint32_t step_key(int64_t step) { return mixed(static_cast<uint32_t>(s
 // alike, wherever they are. Inf stays, and NaN becomes bfloat16's.
 template <class Bits>
 HD inline Bits round_bits_at_random(Bits bits, uint32_t key) {
-  const Bits none = bits - bits, rounded = (bits + (mixed(bits + key) & 0xffffu)) & 0xffff0000u;
+  const Bits none = {}, rounded = (bits + (mixed(bits + key) & 0xffffu)) & 0xffff0000u;
   return (bits & ~detail::kSign) > detail::kFloatInf ? none + (detail::kBFloat16NaN << 16) : rounded;
 }
 

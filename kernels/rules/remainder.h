@@ -29,7 +29,7 @@ HD inline void split_bits(Bits bits, Bits& upper, Bits& kept) {
   if (kDropped > 0) kept = (bits + ((1u << kDropped) / 2 - 1) + (bits >> kDropped & 1u)) >> kDropped;
   upper = (kept + (1u << (kBits - 1))) >> kBits;
   const auto is_nan = (bits & ~detail::kSign) > detail::kFloatInf;
-  const Bits none = bits - bits;
+  const Bits none = {};
   upper = is_nan ? none + detail::kBFloat16NaN : upper;
   kept = is_nan ? none : kept;
 }
@@ -37,7 +37,7 @@ HD inline void split_bits(Bits bits, Bits& upper, Bits& kept) {
 // `remainder` has its sign in all bits above its own.
 template <int kBits, class Bits>
 HD inline Bits join_bits(Bits upper, Bits remainder) {
-  const Bits bits = upper << 16, none = bits - bits, is_negative = none - (remainder >> 31);
+  const Bits bits = upper << 16, none = {}, is_negative = none - (remainder >> 31);
   // Zero with a remainder below zero, and Inf with one above, are out of the range; so are NaN.
   const Bits magnitude = (bits & ~detail::kSign) + is_negative;
   return bits + (magnitude < detail::kFloatInf ? remainder << (16 - kBits) : none);
