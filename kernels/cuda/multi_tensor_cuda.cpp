@@ -21,7 +21,8 @@ class Flag {
 
   void deliver() const {
     if (here_.is_same(found_inf_)) return;
-    found_inf_.masked_fill_(here_.to(found_inf_.device(), /*non_blocking=*/!found_inf_.is_cpu()).ne(0), 1);
+    const at::Tensor there = here_.to(found_inf_.device(), /*non_blocking=*/!found_inf_.is_cpu());
+    found_inf_.masked_fill_(there.ne(0).view_as(found_inf_), 1);
   }
 
  private:

@@ -53,9 +53,9 @@ struct LambSums : LambStage1 {
   static constexpr Use kUses[] = {Use::read, Use::read, Use::update, Use::update};
 
   template <class V, class S>
-  HD void operator()(V grad, V param, V& exp_avg, V& exp_avg_sq, S& param_squares, S& update_squares) const {
-    V update = grad;  // overwritten
-    LambStage1::operator()(grad, param, exp_avg, exp_avg_sq, update, param_squares, update_squares);
+  // The update takes the place of the gradient, which is not stored: a kernel asks the values of lists whether they are exact.
+  HD void operator()(V& grad, V param, V& exp_avg, V& exp_avg_sq, S& param_squares, S& update_squares) const {
+    LambStage1::operator()(grad, param, exp_avg, exp_avg_sq, /*update=*/grad, param_squares, update_squares);
   }
 };
 

@@ -38,6 +38,16 @@ TEST_P(GpuSplitUpdate, HasTheBitsOfTheCpu) {
   }
 }
 
+TEST_P(GpuSplitUpdate, OfTinyValuesHasTheBitsOfTheCpu) {
+  Problem exact = kernels_test::make_problem(GetParam(), {at::kBFloat16, at::kFloat, at::kFloat, at::kDouble}, {7, 1025});
+  kernels_test::make_tiny(exact);
+  const Problem parts = kernels_test::split_problem(exact, at::kShort, /*offset=*/0);
+  Problem expected = parts.copy(), work = on_gpu(parts);
+  GetParam().step(expected, clear_flag());
+  GetParam().step(work, clear_flag_on_gpu());
+  EXPECT_TRUE(same_bytes(on_cpu(work.all()), expected.all()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Optimizers, GpuSplitUpdate, ::testing::ValuesIn(kernels_test::cases_with_remainders()),
                          [](const auto& test) { return test.param.name; });
 

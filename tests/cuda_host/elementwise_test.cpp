@@ -99,6 +99,13 @@ TEST_F(HostFlag, OnTheCpuIsRaisedToo) {
   EXPECT_EQ(flag.item<int>(), 1);
 }
 
+TEST_F(HostFlag, MayHaveNoDimensionsOnAnotherDevice) {
+  const Tensors in = on(devices().front(), {at::full({9}, INFINITY)}), out = on(devices().front(), {at::zeros({9})});
+  const at::Tensor flag = at::zeros({}, at::kInt);
+  kernels::multi_tensor_scale(flag, in, out, 0.5);
+  EXPECT_EQ(flag.item<int>(), 1);
+}
+
 class HostNorms : public OnFakeDevice {};
 
 Tensors norms_of(const Tensors& in, const at::Tensor& flag, const at::Tensor& inv_scale) {

@@ -15,26 +15,37 @@ using kernels_test::kKinds;
 using kernels_test::Problem;
 using kernels_test::same_bytes;
 
-class HostSplitUpdate : public OnFakeDeviceWith<Case> {};
+class HostSplitUpdate : public OnFakeDeviceWith<Case> {
+ protected:
+  static void expect_bits_of_the_cpu(const Problem& parts) {
+    Problem expected = parts.copy();
+    GetParam().step(expected, clear_flag());
+    const c10::Device device = devices().front();
+    Problem work = {on(device, parts.grads),  on(device, parts.params),
+                    on(device, parts.first),  on(device, parts.second),
+                    on(device, parts.models), parts.norms.defined() ? parts.norms.to(device) : parts.norms};
+    GetParam().step(work, clear_flag().to(device));
+    EXPECT_TRUE(same_bytes(on_cpu(work.all()), expected.all()));
+  }
+};
 
 TEST_P(HostSplitUpdate, HasTheBitsOfTheCpu) {
   for (const auto grad : {at::kBFloat16, at::kFloat}) {
     for (const auto remainder : {at::kShort, at::kChar}) {
       for (const int64_t offset : {0, 3}) {
+        SCOPED_TRACE(::testing::Message() << remainder << ", offset " << offset);
         const Problem exact = kernels_test::make_problem(GetParam(), {grad, at::kFloat, at::kFloat, at::kDouble},
                                                          {0, 1, 7, 8, 33, 1025, is_small() ? 9 : 8193}, offset);
-        const Problem parts = kernels_test::split_problem(exact, remainder, offset);
-        Problem expected = parts.copy();
-        GetParam().step(expected, clear_flag());
-        const c10::Device device = devices().front();
-        Problem work = {on(device, parts.grads),  on(device, parts.params),
-                        on(device, parts.first),  on(device, parts.second),
-                        on(device, parts.models), parts.norms.defined() ? parts.norms.to(device) : parts.norms};
-        GetParam().step(work, clear_flag().to(device));
-        EXPECT_TRUE(same_bytes(on_cpu(work.all()), expected.all())) << remainder << ", offset " << offset;
+        expect_bits_of_the_cpu(kernels_test::split_problem(exact, remainder, offset));
       }
     }
   }
+}
+
+TEST_P(HostSplitUpdate, OfTinyValuesHasTheBitsOfTheCpu) {
+  Problem exact = kernels_test::make_problem(GetParam(), {at::kBFloat16, at::kFloat, at::kFloat, at::kDouble}, {7, 1025});
+  kernels_test::make_tiny(exact);
+  expect_bits_of_the_cpu(kernels_test::split_problem(exact, at::kShort, /*offset=*/0));
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, HostSplitUpdate, ::testing::ValuesIn(kernels_test::cases_with_remainders()),

@@ -2,6 +2,7 @@
 // not doubtful. A GPU's estimates of reciprocals and roots are off by up to a unit in the last place; so are those of the
 // tests.
 #include "kernels/cuda/quick.h"
+#include "kernels/rules/lamb.h"
 
 #include <gtest/gtest.h>
 
@@ -88,6 +89,20 @@ TEST(Quick, DoubtSpreadsToEveryResult) {
   EXPECT_FALSE(add(plain, plain).doubtful);
   EXPECT_TRUE(divide(Quick(NAN), plain).doubtful);
   EXPECT_TRUE(divide(Quick(-0.0f), plain).doubtful) << "the products lose the sign";
+}
+
+// A kernel asks the values of lists whether they are doubtful. This update is in none of them: only its square is summed.
+TEST(Quick, DoubtOfAnUpdateThatIsOnlySummedReachesAList) {
+  rules::LambSums lamb{rules::lamb_stage_1(rules::LambSettings(), /*global_grad_norm=*/0, /*half_updates=*/false)};
+  for (rules::Divisor* by : {&lamb.clip, &lamb.moments.correction, &lamb.moments.square_correction}) by->take_products();
+  const auto is_doubtful = [&](float grad) {
+    Quick gradient(grad), mean(0.0f), square(0.0f);
+    double params = 0, updates = 0;
+    lamb(gradient, Quick(1.0f), mean, square, params, updates);
+    return gradient.doubtful || mean.doubtful || square.doubtful;
+  };
+  EXPECT_FALSE(is_doubtful(1e-3f));
+  EXPECT_TRUE(is_doubtful(1e-20f)) << "the corrected square is 1e-40, whose root a GPU estimates as that of 0";
 }
 
 }  // namespace

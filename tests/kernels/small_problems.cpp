@@ -48,6 +48,14 @@ Problem split_problem(const Problem& exact, at::ScalarType remainder, int64_t of
   return parts;
 }
 
+void make_tiny(Problem& problem) {
+  constexpr double kTiny = 0x1p-70;
+  for (const Tensors* list : {&problem.grads, &problem.first}) {
+    for (const at::Tensor& tensor : *list) tensor.mul_(kTiny);
+  }
+  for (const at::Tensor& tensor : problem.second) tensor.mul_(kTiny * kTiny);
+}
+
 Tensors Coded::all() const {
   Tensors tensors;
   for (const Tensors* list : {&grads, &params, &means, &squares, &models})

@@ -13,6 +13,10 @@ std::vector<Case> cases_with_remainders();
 // The problem with its float32 parameters as bfloat16 and remainders, `offset` elements after the start of an allocation.
 Problem split_problem(const Problem& exact, at::ScalarType remainder, int64_t offset);
 
+// Makes gradients and states so small that float32 squares of them are subnormal: divisions and roots on a GPU are then
+// repeated.
+void make_tiny(Problem& problem);
+
 // The tensors of a step of Adam, with moments as values or as codes.
 struct Coded {
   Tensors grads, params, means, squares, models;

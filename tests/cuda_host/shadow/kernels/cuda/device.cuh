@@ -24,10 +24,12 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, unsigned thr
 inline float float_of_half(uint16_t half) { return cuda_host::float_of_half(half); }
 inline uint16_t half_of_float(float value) { return cuda_host::half_of_float(value); }
 inline uint16_t bfloat16_of_float(float value) { return cuda_host::bfloat16_of_float(value); }
-// A GPU's estimates are off by up to a unit in the last place, in either direction.
-inline float estimated_reciprocal(float value) { return std::nextafter(1.0f / value, value < 1 ? 0.0f : HUGE_VALF); }
-inline float estimated_inverse_root(float value) {
-  return std::nextafter(1.0f / std::sqrt(value), value < 1 ? 0.0f : HUGE_VALF);
+// A GPU's estimates are off by up to a unit in the last place, in either direction, and take subnormal numbers for 0.
+inline float flushed(float value) { return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value; }
+inline float estimate_of(float exact, bool from_below) {
+  return std::isinf(exact) ? exact : flushed(std::nextafter(exact, from_below ? 0.0f : HUGE_VALF));
 }
+inline float estimated_reciprocal(float value) { return estimate_of(1.0f / flushed(value), value < 1); }
+inline float estimated_inverse_root(float value) { return estimate_of(1.0f / std::sqrt(flushed(value)), value < 1); }
 
 }  // namespace apex::kernels::cuda
