@@ -19,8 +19,6 @@ void check(const detail::OptionsOwner& owner, const FusedAdamOptions& options) {
   TORCH_CHECK(
       !options.master_weights() || options.capturable(), owner,
       ": master_weights needs capturable. Set both, or let amp::initialize(model, optimizer, \"O2\") keep the masters.");
-  TORCH_CHECK_VALUE(!options.master_weights() || options.master_storage() != MasterStorage::stochastic, owner,
-                    ": master_weights keeps float32 masters, and master_storage stochastic none. Leave one of them out.");
   detail::check_moments(owner, options);
 }
 
@@ -105,7 +103,11 @@ FusedAdam::FusedAdam(const std::vector<torch::optim::OptimizerParamGroup>& group
                      {defaults.set_grad_none(), defaults.materialize_master_grads(),
                       defaults.capturable() ? Counting::on_device : Counting::on_host, defaults.master_storage()}),
       moment_dtype_(dtype_of(defaults.moment_storage())),
-      master_weights_(defaults.master_weights()) {}
+      master_weights_(defaults.master_weights()) {
+  // Of the constructor's options, which stay; a loaded file replaces what the groups show.
+  TORCH_CHECK_VALUE(!master_weights_ || master_storage() != MasterStorage::stochastic, kFusedAdam,
+                    ": master_weights keeps float32 masters, and master_storage stochastic none. Leave one of them out.");
+}
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedAdam::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedAdamParamState>();

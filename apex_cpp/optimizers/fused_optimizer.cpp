@@ -26,6 +26,9 @@ using detail::LaunchSet;
 namespace {
 
 constexpr const char* kGroupStatesKey = "group_states";
+constexpr const char* kLoadedRemaindersKey = "loaded_remainders";  // of parameters without state; also in optimizer_content.cpp
+
+std::string key_of(size_t group, size_t position) { return std::to_string(group) + "/" + std::to_string(position); }
 
 at::TensorOptions on(c10::Device device, at::ScalarType dtype) { return at::TensorOptions().device(device).dtype(dtype); }
 
@@ -431,6 +434,37 @@ void FusedOptimizer::save_group_states(torch::serialize::OutputArchive& archive)
     all.write(std::to_string(i), one);
   }
   archive.write(kGroupStatesKey, all);
+  save_loaded_remainders(archive);
+}
+
+void FusedOptimizer::save_loaded_remainders(torch::serialize::OutputArchive& archive) const {
+  torch::serialize::OutputArchive all(archive.compilation_unit());
+  bool has_any = false;
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& params = param_groups_[group].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      const at::Tensor* loaded = has_state(params[i]) ? nullptr : loaded_remainders_.find(params[i]);
+      if (loaded) all.write(key_of(group, i), *loaded), has_any = true;
+    }
+  }
+  if (has_any) archive.write(kLoadedRemaindersKey, all);
+}
+
+amp::detail::WeakTensorMap<at::Tensor> FusedOptimizer::read_loaded_remainders(torch::serialize::InputArchive& archive) const {
+  amp::detail::WeakTensorMap<at::Tensor> read;
+  torch::serialize::InputArchive all;
+  if (!archive.try_read(kLoadedRemaindersKey, all)) return read;
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    const auto& params = param_groups_[group].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      at::Tensor loaded;
+      if (!all.try_read(key_of(group, i), loaded)) continue;
+      const std::string name = detail::name_of(group, i, params[i]);
+      const at::Tensor remainder = detail::loaded_remainder(params[i], loaded, master_storage_, name);
+      read.set(params[i], detail::loaded_like(params[i], remainder, remainder.scalar_type(), name, "remainder"));
+    }
+  }
+  return read;
 }
 
 std::vector<FusedOptimizer::SavedGroup> FusedOptimizer::read_group_states(torch::serialize::InputArchive& archive) {
@@ -457,12 +491,13 @@ void FusedOptimizer::restore_group(size_t group, const SavedGroup& saved) {
   state.exp_avg_sq = has_norms ? saved.exp_avg_sq.to(device_of(group)) : at::Tensor();
 }
 
-void FusedOptimizer::restore(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive) {
+void FusedOptimizer::restore(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive, bool takes_remainders) {
   const auto saved = read_group_states(archive);
+  auto remainders = takes_remainders ? read_loaded_remainders(archive) : amp::detail::WeakTensorMap<at::Tensor>();
   for (size_t i = 0; i < param_groups_.size(); ++i) detail::check_class(rules_, i, param_groups_[i].options());
   match_group_states();
   state_ = std::move(read.state());
-  loaded_remainders_ = {};
+  loaded_remainders_ = std::move(remainders);
   for (size_t i = 0; i < param_groups_.size(); ++i) {
     rules_.assign(param_groups_[i].options(), read.param_groups()[i].options());
     if (i < saved.size()) {

@@ -228,7 +228,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
 
   void save_group_states(torch::serialize::OutputArchive& archive) const;
   /// Replaces options and state by those in `read`, and the group states by those in the archive.
-  void restore(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive);
+  /// `takes_remainders`: also the remainders of parameters that had taken no step, which a sharded optimizer has no place for.
+  void restore(torch::optim::Optimizer& read, torch::serialize::InputArchive& archive, bool takes_remainders = true);
 
  private:
   /// The state of a group in an archive.
@@ -257,6 +258,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// Returns the parameters that take their first step.
   std::vector<detail::SteppedParam> check_step();
   static std::vector<SavedGroup> read_group_states(torch::serialize::InputArchive& archive);
+  void save_loaded_remainders(torch::serialize::OutputArchive& archive) const;
+  amp::detail::WeakTensorMap<at::Tensor> read_loaded_remainders(torch::serialize::InputArchive& archive) const;
   void restore_group(size_t group, const SavedGroup& saved);
   /// `creates_state`: whether the step is a first one of a parameter.
   bool stopped_on_host(bool creates_state) const;

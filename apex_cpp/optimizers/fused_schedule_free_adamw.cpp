@@ -97,6 +97,7 @@ torch::Tensor FusedScheduleFreeAdamW::step(LossClosure closure) {
 
 std::unique_ptr<torch::optim::OptimizerParamState> FusedScheduleFreeAdamW::new_state(const detail::SteppedParam& param) const {
   auto state = std::make_unique<FusedScheduleFreeAdamWParamState>();
+  state->z = kept_master_of(param.param);  // where weights were loaded, with the bits that bfloat16 lacks
   detail::master_like(param.param, state->z);
   detail::state_like(param.param, state->exp_avg_sq, at::kFloat);
   return state;

@@ -56,7 +56,7 @@ void DistributedFusedAdam::load(torch::serialize::InputArchive& archive) {
   sync();
   auto read = optimizers::detail::read_as_saved<FusedAdamParamState, FusedAdamOptions>(archive, param_groups_);
   slice_states(read);
-  restore(read, archive);
+  restore(read, archive, /*takes_remainders=*/false);
   written_.clear();
 }
 

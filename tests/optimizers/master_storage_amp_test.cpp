@@ -319,6 +319,40 @@ TEST(MasterStorageUnderAmp, WeightFilesThatAreLoadedBeforeTheFirstStepHaveTheMas
   EXPECT_TRUE(same_bytes(run.masters(), copies_of(trained->parameters())));
 }
 
+TEST(MasterStorageUnderAmp, TorchSaveBeforeTheFirstStepHasTheMastersOfWeightFiles) {
+  const File file("saved_before_the_first_step.safetensors");
+  Net trained;
+  amp::save_safetensors(file.path, trained);
+  for (const MasterStorage storage : {MasterStorage::remainder16, MasterStorage::remainder8}) {
+    AmpRun<> run(storage), resumed(storage);
+    amp::load_safetensors(file.path, run.model);
+    std::stringstream model, optimizer;
+    torch::save(run.net, model);
+    torch::save(*run.by, optimizer);
+    torch::load(resumed.net, model);
+    torch::load(*resumed.by, optimizer);
+    EXPECT_TRUE(same_bytes(resumed.masters(), run.masters())) << name_of(storage);
+    run.steps(0, 2);
+    resumed.steps(0, 2);
+    EXPECT_TRUE(same_bytes(resumed.masters(), run.masters())) << name_of(storage);
+  }
+}
+
+// In the first step the average takes the place of the weights.
+TEST(MasterStorageUnderAmp, ScheduleFreeBeginsAtTheMastersOfWeightFiles) {
+  const File file("schedule_free.safetensors");
+  Net trained;
+  amp::save_safetensors(file.path, trained);
+  const auto trained_with = [&](MasterStorage storage) {
+    AmpRun<FusedScheduleFreeAdamW> run(storage);
+    run.by->train();
+    amp::load_safetensors(file.path, run.model);
+    run.steps(0, 1);
+    return run.masters();
+  };
+  EXPECT_TRUE(same_bytes(trained_with(MasterStorage::remainder16), trained_with(MasterStorage::float32)));
+}
+
 template <class Use>
 void with_run(const std::string& level, const FusedAdamOptions& options, int64_t steps, const Use& use) {
   Net net;

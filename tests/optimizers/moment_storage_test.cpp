@@ -183,6 +183,19 @@ TEST(MomentStorage, SavedStateContinuesWithTheSameBits) {
   }
 }
 
+// 0.5011 is 89.9 codes: a tenth of the groups round it to 89, which is less than half of the scale.
+TEST(MomentStorage, MeansThatAStepRoundedBelowHalfOfTheirScaleAreLoadedAsTheyWere) {
+  const at::Tensor param = at::zeros({512, 32}).requires_grad_(), other = at::zeros({512, 32}).requires_grad_();
+  param.mutable_grad() = at::full({512, 32}, 0.1f);
+  param.mutable_grad().select(1, 0).fill_(0.5011f);
+  const auto options = options_with(MomentStorage::int8).betas(Betas(0, 0.999));
+  FusedAdam optimizer({param}, options), resumed({other}, options);
+  optimizer.step();
+  EXPECT_TRUE(moments_of(optimizer, {param})[0].amax(1).lt(0.5).any().item<bool>());
+  load(resumed, saved(optimizer));
+  EXPECT_TRUE(same_bytes(moments_of(resumed, {other}), moments_of(optimizer, {param})));
+}
+
 TEST(MomentStorage, FilesFitEveryStorage) {
   for (const auto from : {MomentStorage::float32, MomentStorage::bfloat16, MomentStorage::int8}) {
     for (const auto to : {MomentStorage::float32, MomentStorage::bfloat16, MomentStorage::int8}) {

@@ -29,6 +29,7 @@ using torch::serialize::OutputArchive;
 
 constexpr const char* kOwnMasterKey = "master_param";
 constexpr const char* kRemainderKey = "remainder";
+constexpr const char* kLoadedRemaindersKey = "loaded_remainders";
 
 // The program's class, not that of amp's handle; for a sharded optimizer the class that saves the same layout.
 std::string class_name_of(const Optimizer& optimizer) {
@@ -99,6 +100,7 @@ void take_masters(ArchiveTree& archive, std::vector<OptimizerParam>& params) {
 
 // An optimizer that keeps masters as remainders: the file has the masters, which fit any storage.
 void drop_remainders(ArchiveTree& archive) {
+  archive.children.erase(kLoadedRemaindersKey);
   ArchiveTree* states = child_of(archive, "state");
   if (!states) return;
   for (auto& state : states->children) state.second.values.erase(kRemainderKey);
@@ -142,7 +144,7 @@ void check_state_shapes(const ArchiveTree& states, const OptimizerContent& conte
   for (const auto& [position, state] : states.children) {
     const auto& param = content.params.at(std::stoul(position));
     for (const auto& [key, value] : state.values) {
-      if (!value.isTensor() || value.toTensor().numel() == 1) continue;
+      if (!value.isTensor()) continue;
       TORCH_CHECK(value.toTensor().sizes() == param.sizes, "the state '", key, "' of the parameter '", param.name,
                   "' has shape ", value.toTensor().sizes(), ", expected ", at::IntArrayRef(param.sizes), ".");
     }

@@ -41,14 +41,35 @@ at::Tensor codes_of(const at::Tensor& values, const at::Tensor& sizes, const at:
   return is_mean ? at::where(values < 0, -whole, whole) : at::where((sizes > 0).logical_and(whole == 0), 1, whole);
 }
 
+// Codes as values, [groups, 32], by the formulas of rules::mean_at and rules::square_at.
+at::Tensor values_of(const at::Tensor& codes, const at::Tensor& exponents, Moment moment) {
+  const bool is_mean = moment == Moment::mean;
+  const at::Tensor scales = float_of_bits(exponents).unsqueeze(1);
+  const at::Tensor parts = codes.to(at::kFloat) * (1 / (is_mean ? rules::kMeanCodes : rules::kSquareCodes));
+  const at::Tensor roots = scales * parts;
+  return is_mean ? scales * (parts * parts.abs()) : roots * roots;
+}
+
+// The exponents with which a step has coded these means. It chooses a group's scale before it rounds, and may round the largest
+// mean down to less than half of that scale. Codes of two scales give the same values only by chance: their squares would have
+// the ratio 2.
+at::Tensor exponents_of_step(const at::Tensor& means, const at::Tensor& sizes, const at::Tensor& exponents) {
+  const int most = static_cast<int>(rules::kLargestExponent);
+  const at::Tensor next = exponents + (exponents > 0).logical_and(exponents < most);
+  const at::Tensor exact = values_of(codes_of(means, sizes, next, Moment::mean), next, Moment::mean).eq(means).all(1);
+  return at::where(exact, next, exponents);
+}
+
 at::Tensor coded(const at::Tensor& values, Moment moment) {
   const int64_t groups = rules::group_count(values.numel());
   const at::Tensor flat = in_memory_order(values);
   const at::Tensor rows = at::constant_pad_nd(flat, {0, groups * rules::kGroup - flat.numel()}).view({groups, rules::kGroup});
   const at::Tensor sizes = moment == Moment::mean ? rows.abs() : rows.sqrt();
-  const at::Tensor exponents = exponents_of(groups == 0 ? sizes.sum(1) : sizes.amax(1));
+  at::Tensor exponents = exponents_of(groups == 0 ? sizes.sum(1) : sizes.amax(1));
   const at::Tensor not_finite = (exponents == static_cast<int>(rules::kNonfiniteExponent)).unsqueeze(1);
-  const at::Tensor codes = codes_of(rows, sizes.masked_fill(not_finite, 0), exponents, moment);
+  const at::Tensor finite = sizes.masked_fill(not_finite, 0);
+  if (moment == Moment::mean) exponents = exponents_of_step(rows, finite, exponents);
+  const at::Tensor codes = codes_of(rows, finite, exponents, moment);
   return at::cat({codes.bitwise_and(255).to(at::kByte).view(-1), exponents.to(at::kByte)});
 }
 
@@ -69,11 +90,8 @@ at::Tensor CodedMoment::values(Moment moment) const {
   const at::NoGradGuard no_grad;
   const int64_t groups = codes_.numel() / (rules::kGroup + 1);
   const at::Tensor codes = codes_.narrow(0, 0, groups * rules::kGroup).view({groups, rules::kGroup});
-  const at::Tensor scales = float_of_bits(codes_.narrow(0, groups * rules::kGroup, groups).to(at::kInt)).unsqueeze(1);
-  const at::Tensor numbers = (moment == Moment::mean ? codes.view(at::kChar) : codes).to(at::kFloat);
-  const at::Tensor parts = numbers * (1 / (moment == Moment::mean ? rules::kMeanCodes : rules::kSquareCodes));
-  const at::Tensor roots = scales * parts;
-  const at::Tensor rows = moment == Moment::mean ? scales * (parts * parts.abs()) : roots * roots;
+  const at::Tensor exponents = codes_.narrow(0, groups * rules::kGroup, groups).to(at::kInt);
+  const at::Tensor rows = values_of(moment == Moment::mean ? codes.view(at::kChar) : codes, exponents, moment);
   const at::Tensor result = at::empty_strided(sizes_, strides_, rows.options());
   in_memory_order(result).copy_(rows.view(-1).narrow(0, 0, result.numel()));
   return result;

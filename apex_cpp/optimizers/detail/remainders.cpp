@@ -111,9 +111,10 @@ void write_remainder(const at::Tensor& values, const at::Tensor& param, const at
 
 at::Tensor loaded_remainder(const at::Tensor& param, const at::Tensor& loaded, MasterStorage storage, const std::string& name) {
   if (!has_remainder(param.scalar_type(), storage)) {
-    TORCH_CHECK(!loaded.defined(), name, " was saved with a remainder of its master, and this optimizer has master_storage ",
-                name_of(storage),
-                ". Make it with the master_storage of the file, or load a file of amp::save_checkpoint, which fits any.");
+    TORCH_CHECK(!loaded.defined(), name, " was saved with a remainder of its master. Here it is ", param.scalar_type(),
+                ", and the optimizer has master_storage ", name_of(storage),
+                ". Make it bfloat16 (level O5), with the master_storage of the file, or load a file of amp::save_checkpoint, "
+                "which fits any.");
     return {};
   }
   const at::ScalarType dtype = remainder_dtype(storage);
