@@ -44,6 +44,25 @@ TEST(SyncBatchNormAlone, HasTheBitsOfBatchNorm) {
   }
 }
 
+TEST(SyncBatchNormAlone, TakesParametersOfAnotherDtypeThanTheInput) {
+  for (const auto dtype : {torch::kHalf, torch::kBFloat16, torch::kDouble}) {
+    const auto input = torch::randn({4, 3, 5, 5});
+    SyncBatchNorm norm(3), expected(3);
+    norm->to(dtype);
+    for (int pass = 0; pass < 2; ++pass) {
+      const auto output = norm->forward(input);
+      EXPECT_TRUE(output.equal(expected->forward(input))) << dtype;
+      output.sum().backward();
+      EXPECT_EQ(norm->weight.grad().scalar_type(), dtype);
+      EXPECT_TRUE(norm->running_var.equal(expected->running_var.to(dtype))) << dtype;
+      expected->running_mean.copy_(norm->running_mean);
+      expected->running_var.copy_(norm->running_var);
+      norm->eval();
+      expected->eval();
+    }
+  }
+}
+
 // Without momentum the running statistics are the average over all batches, which evaluation uses and keeps.
 TEST(SyncBatchNormAlone, AveragesAllBatchesWithoutMomentum) {
   torch::manual_seed(2);

@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <tuple>
@@ -134,10 +135,32 @@ ProcessGroup other_ranks(const ProcessGroup& group) {
   return all->getSize() > 1 ? all : ProcessGroup();
 }
 
-at::Tensor in_one_process(const at::Tensor& input, const NormTensors& tensors, const NormSettings& settings, bool by_batch) {
+at::Tensor libtorch_norm(const at::Tensor& input, const NormTensors& tensors, const NormSettings& settings, bool by_batch) {
   return at::batch_norm(input, if_defined(tensors.weight), if_defined(tensors.bias), if_defined(tensors.running_mean),
                         if_defined(tensors.running_var), by_batch, settings.momentum, settings.eps,
                         at::globalContext().userEnabledCuDNN());
+}
+
+bool all_have(const NormTensors& tensors, c10::ScalarType dtype) {
+  const auto all = {&tensors.weight, &tensors.bias, &tensors.running_mean, &tensors.running_var};
+  return std::all_of(all.begin(), all.end(),
+                     [&](const auto* each) { return !each->defined() || each->scalar_type() == dtype; });
+}
+
+// LibTorch's batch norm takes these tensors in the input's dtype or in that of the arithmetic.
+at::Tensor in_one_process(const at::Tensor& input, const NormTensors& tensors, const NormSettings& settings, bool by_batch) {
+  const auto type = arithmetic_type(input.scalar_type());
+  if (all_have(tensors, input.scalar_type()) || all_have(tensors, type))
+    return libtorch_norm(input, tensors, settings, by_batch);
+  const auto in_type = [&](const at::Tensor& tensor) { return tensor.defined() ? tensor.to(type) : tensor; };
+  const NormTensors converted{in_type(tensors.weight), in_type(tensors.bias), in_type(tensors.running_mean),
+                              in_type(tensors.running_var)};
+  const auto output = libtorch_norm(input, converted, settings, by_batch);
+  if (by_batch && tensors.running_mean.defined()) {
+    tensors.running_mean.copy_(converted.running_mean);
+    tensors.running_var.copy_(converted.running_var);
+  }
+  return output;
 }
 
 at::Tensor over_this_rank(const at::Tensor& input, const NormTensors& tensors, const NormSettings& settings) {
