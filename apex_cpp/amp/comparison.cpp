@@ -3,12 +3,14 @@
 #include <ATen/Context.h>
 #include <apex_cpp/amp/session.h>
 #include <apex_cpp/amp/trace.h>
+#include <apex_cpp/files/atomic_file.h>
 #include <apex_cpp/files/csv.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <filesystem>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -17,6 +19,7 @@ namespace apex::amp {
 namespace {
 
 constexpr const char* kProgram = "program";  // in the column of training configs' names
+constexpr size_t kLongestName = 200;         // file systems take 255 bytes; an ending such as ".csv" follows
 
 std::string run_name(const std::string& level, int64_t seed) {
   return detail::folder_name(kProgram + ("-" + level) + "-seed" + std::to_string(seed));
@@ -82,6 +85,8 @@ void Comparison::time_round() {
 }
 
 void Comparison::run(const std::string& folder) {
+  std::error_code is_missing;
+  std::filesystem::remove(folder + "/cells.csv", is_missing);  // a run that throws leaves no table of older cells
   std::string cells = "cell,config,level,seed,processes,reference,finished\n";
   for (int64_t seed = 0; seed < options_.seeds(); ++seed) {
     for (size_t level = 0; level < levels_.size(); ++level) {
@@ -119,6 +124,12 @@ std::string name_in_reports(const OptLevel& level) {
 }
 
 std::string folder_name(std::string name) {
+  if (name.size() > kLongestName) {
+    Crc32c sum;
+    sum.add(name.data(), name.size());
+    const std::string end = "-" + std::to_string(sum.value());
+    name = name.substr(0, kLongestName - end.size()) + end;
+  }
   for (auto& letter : name) {
     const bool plain = std::isalnum(static_cast<unsigned char>(letter)) || std::strchr("-._+", letter) != nullptr;
     letter = plain ? letter : '_';

@@ -189,6 +189,7 @@ void Initializer::make_current() {
     if (session_->settings.allow_tf32) switch_tf32(*session_->settings.allow_tf32);
     cast_on_this_thread(session_->cast_rules);
   }
+  replace_casts_of_parts();
   for (const auto& [module, repoint, held_elsewhere] : patched_) {
     module->set_amp_casts(forward_casts());
     if (repoint) repoint();
@@ -196,6 +197,20 @@ void Initializer::make_current() {
     if (!weights || !is_low_precision(*weights)) continue;
     if (held_elsewhere) warn_of_other_holders(*held_elsewhere);
     if (module->amp_stands_for_another()) warn_of_saving_originals();
+  }
+}
+
+// A part of a model may be the model of an earlier call. Its casts belong to the types that its weights had then.
+void Initializer::replace_casts_of_parts() const {
+  if (!session_->enabled()) return;
+  for (size_t i = 0; i < models_.size(); ++i) {
+    for (const auto& part : models_[i]->named_modules("", /*include_self=*/false)) {
+      auto* patched = dynamic_cast<CastsForward*>(part.value().get());
+      if (!patched || !patched->amp_casts().session) continue;
+      ForwardCasts casts = forward_casts();
+      if (is_within(prefix_of(i) + part.key(), session_->settings.float32_modules)) casts.inputs.reset();
+      patched->set_amp_casts(std::move(casts));
+    }
   }
 }
 

@@ -70,6 +70,7 @@ class Initializer {
   void cast_models();
   void convert_models(c10::ScalarType dtype);
   void make_current();
+  void replace_casts_of_parts() const;
   [[noreturn]] void fail_in_part(const std::exception& error) const;
   /// The casts that every model's forward makes.
   ForwardCasts forward_casts() const;

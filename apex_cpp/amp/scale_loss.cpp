@@ -177,7 +177,7 @@ void ScaledLoss::end_unlisted_blocks() {
 void ScaledLoss::backward(const at::Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
                           std::optional<at::TensorList> inputs) const {
   TORCH_CHECK(scaled_.defined(), "backward() was called on a ScaledLoss that was moved from.");
-  const detail::BackwardScope scope(create_graph);
+  const detail::BackwardScope scope(session_->cast_rules, create_graph);
   scaled_.backward(gradient, retain_graph, create_graph, inputs);
   if (create_graph && open_) warn_of_scaled_graph(session_->scaler(options_.loss_id()), options_.loss_id());
   // With create_graph the gradients have a graph of their own, and are changed only at the end of the block.

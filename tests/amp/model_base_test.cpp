@@ -172,6 +172,55 @@ TEST_P(ModelBase, TrainAndEvalReachAPatchedModuleOfADerivedClass) {
   EXPECT_TRUE(circle->is_training());
 }
 
+/// Records the dtype in which it computes.
+struct SeenImpl : ShapeImpl {
+  Tensor forward(Tensor x) override {
+    const Tensor y = fc(x);
+    seen = y.scalar_type();
+    return y;
+  }
+  at::ScalarType seen = at::kInt;
+};
+AMP_MODULE(Seen);
+
+struct TunedImpl : torch::nn::Module {
+  explicit TunedImpl(const Seen& part) : encoder(register_module("encoder", part)) {}
+  Tensor forward(const Tensor& x) { return encoder->forward(x); }
+  Seen encoder;
+};
+TORCH_MODULE(Tuned);
+
+struct HugeImpl : torch::nn::Module {
+  explicit HugeImpl(const Seen& part) : encoder(register_module("encoder", part)) {}
+  Tensor forward(const Tensor& x) { return encoder->forward(x.to(torch::kFloat) * 1e6); }
+  Seen encoder;
+};
+TORCH_MODULE(Huge);
+
+TEST_P(ModelBase, APartOfAnEarlierCallInFloat32ModulesTakesFloat32Inputs) {
+  Seen encoder;
+  const auto earlier = amp::initialize(encoder, "O1", quiet());
+  Huge model(encoder);
+  const std::vector<std::string> kept{"encoder"};
+  auto net = amp::initialize(model, level(), quiet().float32_modules(kept).cast_model_outputs(at::kFloat));
+  EXPECT_TRUE(net->forward(features()).isfinite().all().item<bool>());
+}
+
+TEST_P(ModelBase, APartOfAnEarlierCallTakesTheCastsOfItsParentsLevel) {
+  for (const char* pretrained_at : {"O2", "O5"}) {
+    Seen encoder, fresh;
+    torch::optim::SGD first(encoder->parameters(), 0.1);
+    const auto pretrained = amp::initialize(encoder, first, pretrained_at, quiet());
+    Tuned tuned(encoder), expected(fresh);
+    torch::optim::SGD second(tuned->parameters(), 0.1), of_expected(expected->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(tuned, second, level(), quiet());
+    auto [expected_net, expected_opt] = amp::initialize(expected, of_expected, level(), quiet());
+    EXPECT_EQ(net->forward(features()).scalar_type(), expected_net->forward(features()).scalar_type()) << pretrained_at;
+    EXPECT_EQ(encoder->seen, fresh->seen) << pretrained_at;
+    amp::reset();
+  }
+}
+
 /// Keeps its patched child in evaluation, as fine-tuning does.
 struct FineTunedImpl : ShapeImpl {
   void train(bool on = true) override { ShapeImpl::train(on), backbone->eval(); }

@@ -260,6 +260,30 @@ TEST_P(CpuModel, EveryProductOfAStepUsesTheRequestedMode) {
   }
 }
 
+// The thread has no casts any more; a block's backward pass goes by its own session.
+TEST_P(CpuModel, AHandleOfAnEarlierSessionKeepsItsMode) {
+  for (const bool resets : {true, false}) {
+    ConvNet model, other;
+    torch::optim::SGD optimizer(model->parameters(), 0.1), of_other(other->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().cpu_16bit("float32"));
+    if (resets) {
+      amp::reset();
+    } else {
+      const auto later = amp::initialize(other, of_other, "O0", quiet());
+    }
+    amp::trace trace;
+    train_a_step(net, opt);
+    trace.stop();
+    int backward = 0;
+    for (const auto& op : trace.ops()) {
+      if (!is_product(op.name)) continue;
+      EXPECT_TRUE(op.in_float32) << op.name << " " << op.backward << " " << resets;
+      backward += op.backward;
+    }
+    EXPECT_GE(backward, 3);
+  }
+}
+
 TEST_P(CpuModel, AThreadThatUsesTheHandleUsesTheSameMode) {
   ConvNet model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);

@@ -95,6 +95,29 @@ class RecomputeAtO1 : public AmpTest {
   torch::optim::SGD optimizer{model->parameters(), 0.1};
 };
 
+// The block's backward pass goes by the rules of its session, O1; what the thread computed without casts is computed so again.
+TEST_F(RecomputeAtO1, OutsideOfAHandleFollowsTheThreadInABlockOfAnEarlierSession) {
+  for (const bool resets : {true, false}) {
+    Mlp mine, other;
+    torch::optim::SGD of_mine(mine->parameters(), 0.1), of_other(other->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(mine, of_mine, "O1", quiet().loss_scale(8.0));
+    if (resets) {
+      amp::reset();
+    } else {
+      const auto later = amp::initialize(other, of_other, "O2", quiet());
+    }
+    types.clear();
+    const Part square = [this](const Tensor& input) {
+      const Tensor product = input.to(torch::kFloat).mm(torch::ones({input.size(1), 2}));
+      types.push_back(product.scalar_type());
+      return product.to(torch::kFloat);
+    };
+    { amp::scale_loss(Checkpointed::apply(net->forward(features()), &square).sum(), opt).backward(); }
+    EXPECT_EQ(types, std::vector<at::ScalarType>(2, torch::kFloat)) << resets;
+    amp::reset();
+  }
+}
+
 TEST_F(RecomputeAtO1, IsNotCastIfTheForwardWasNot) {
   auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet().loss_scale(1.0));
   const auto without_casts = [&](const Part& of) {

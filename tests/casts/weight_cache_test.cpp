@@ -313,6 +313,36 @@ TEST_F(CacheInTraining, InputsThatRequireGradAreFreed) {
   }
 }
 
+struct AroundImpl : torch::nn::Module {
+  explicit AroundImpl(std::function<Tensor(const Tensor&)> f) : inner(std::move(f)) {}
+  Tensor forward(const Tensor& x) { return inner(x); }
+  std::function<Tensor(const Tensor&)> inner;
+};
+TORCH_MODULE(Around);
+
+TEST_F(CacheInTraining, InputsOfAHandleWithinAnotherSessionsForwardAreFreed) {
+  auto part = amp::initialize(model, "O1", quiet());
+  Around around([part](const Tensor& x) mutable { return part->forward(x); });
+  auto net = amp::initialize(around, "O1", quiet());
+  Tensor x = features().clone().requires_grad_();
+  const c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl> input(x.getIntrusivePtr());
+  torch::autograd::grad({net->forward(x).sum()}, {x});
+  x = Tensor();
+  EXPECT_TRUE(input.expired());
+}
+
+// A later call trains the same weights; the original's forward goes by its rules.
+TEST_F(CacheInTraining, AStepOfAnEarlierCallsOptimizerIsSeenByTheOriginal) {
+  torch::optim::SGD second(model->parameters(), 0.5);
+  Mlp original = model;
+  auto [net, opt] = amp::initialize(model, optimizer, "O4", quiet());
+  auto [net2, opt2] = amp::initialize(model, second, "O4", quiet());
+  const Tensor before = original->forward(features());
+  { amp::scale_loss(before.sum(), opt).backward(); }
+  opt.step();
+  EXPECT_FALSE(torch::equal(original->forward(features()), before));
+}
+
 TEST_F(CacheInTraining, ActivationsAreNeverCached) {
   auto net = amp::initialize(model, "O1", quiet());
   const Tensor x = features();

@@ -1,6 +1,7 @@
 // Files that are written completely or not at all, whichever call fails, and the errors of reading one.
 #include <apex_cpp/files/atomic_file.h>
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <map>
 
 #include "tests/checkpoint/failing_calls.h"
 #include "tests/errors.h"
@@ -253,6 +256,60 @@ void write_in_steps(const std::string& path) {
   file.write("ew", 2);
   file.overwrite(1, "X", 1);
   file.commit();
+}
+
+/// The calls that decide what a loss of power leaves, with the kind of what they are for: the file or its folder.
+class RecordedCalls : public amp::detail::FileCalls {
+ public:
+  int open(const char* path, int flags, mode_t mode) override {
+    const int file = FileCalls::open(path, flags, mode);
+    kinds_[file] = (flags & O_CREAT) != 0 ? "file" : "folder";
+    return file;
+  }
+  ssize_t pwrite(int file, const void* data, size_t bytes, off_t position) override {
+    names.push_back("overwrite");
+    return FileCalls::pwrite(file, data, bytes, position);
+  }
+  int fsync(int file) override {
+    names.push_back("flush " + kinds_[file]);
+    return FileCalls::fsync(file);
+  }
+  int close(int file) override {
+    names.push_back("close " + kinds_[file]);
+    return FileCalls::close(file);
+  }
+  int rename(const char* from, const char* to) override {
+    names.push_back("rename");
+    return FileCalls::rename(from, to);
+  }
+  std::vector<std::string> names;
+
+ private:
+  std::map<int, std::string> kinds_;
+};
+
+TEST(AtomicFile, IsFlushedBeforeItIsRenamedAndItsFolderAfterwards) {
+  Scratch scratch;
+  RecordedCalls calls;
+  {
+    const FileCallsGuard guard(calls);
+    write_in_steps(scratch / "a");
+  }
+  EXPECT_EQ(calls.names,
+            (std::vector<std::string>{"overwrite", "flush file", "close file", "rename", "flush folder", "close folder"}));
+}
+
+std::ptrdiff_t open_descriptors() { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); }
+
+TEST(AtomicFile, LeavesNoDescriptorOpenWhateverFails) {
+  Scratch scratch;
+  scratch.write("a", "old");
+  const auto before = open_descriptors();
+  fail_at_every_call(
+      scratch.path(), EIO, [&] { write_in_steps(scratch / "a"); }, [&] { EXPECT_EQ(open_descriptors(), before); });
+  { amp::detail::InputFile file(scratch / "a"); }
+  EXPECT_THROW(amp::detail::InputFile file(scratch.path()), c10::Error);
+  EXPECT_EQ(open_descriptors(), before);
 }
 
 TEST(AtomicFile, AFailureOfAnyCallKeepsACompleteFileAndLeavesNoOther) {

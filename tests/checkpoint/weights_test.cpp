@@ -95,17 +95,20 @@ TEST_F(Weights, LoadingUpdatesTheMasters) {
 TEST_F(Weights, LoadingBeforeTheFirstStepGivesTheMastersWhatTheFileHas) {
   ConvNet trained;
   for (auto& parameter : trained->parameters()) parameter.data().uniform_(-1, 1);
-  const std::string checkpoint = scratch_ / "model.ckpt", archive = scratch_ / "model.pt", part = scratch_ / "fc.pt";
+  const std::string checkpoint = scratch_ / "model.ckpt", archive = scratch_ / "model.pt", part = scratch_ / "fc.pt",
+                    part_checkpoint = scratch_ / "fc.ckpt";
   amp::save_safetensors(path(), trained);
   amp::save_checkpoint(checkpoint, trained);
   torch::save(trained, archive);
   torch::save(trained->fc, part);
+  amp::save_checkpoint(part_checkpoint, trained->fc);
   using Net = decltype(amp::initialize(trained, "O2"));
   const std::vector<std::pair<std::string, std::function<void(Net&)>>> loads = {
       {"safetensors", [&](Net& net) { amp::load_safetensors(path(), net); }},
       {"checkpoint", [&](Net& net) { amp::load_checkpoint(checkpoint, net); }},
       {"archive", [&](Net& net) { torch::load(net, archive); }},
-      {"part", [&](Net& net) { torch::load(net->fc, part); }}};
+      {"part", [&](Net& net) { torch::load(net->fc, part); }},
+      {"checkpoint of a part", [&](Net& net) { amp::load_checkpoint(part_checkpoint, net->fc); }}};
   for (const char* level : {"O2", "O5", "O6"}) {
     for (const auto& [name, load] : loads) {
       SCOPED_TRACE(std::string(level) + " " + name);
@@ -118,6 +121,69 @@ TEST_F(Weights, LoadingBeforeTheFirstStepGivesTheMastersWhatTheFileHas) {
       amp::reset();
     }
   }
+}
+
+TEST_F(Weights, HaveTheMastersOfAnEarlierSession) {
+  torch::nn::Linear plain(4, 4), model(4, 4), other(4, 4);
+  torch::nn::Linear original = model;                                           // stays without a session
+  for (auto& parameter : plain->parameters()) parameter.data().fill_(1.0001f);  // no 16-bit value
+  amp::save_safetensors(path(), plain);
+  torch::optim::SGD optimizer(model->parameters(), 0.1), of_other(other->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet());
+  const auto later = amp::initialize(other, of_other, "O5", quiet());
+  amp::load_safetensors(path(), *original);
+  EXPECT_TRUE(amp::master_params(opt)[0].equal(plain->weight));
+  amp::save_safetensors(path(), *original, amp::SaveSafetensorsOptions().masters(true));
+  EXPECT_TRUE(written().at("weight").equal(plain->weight));
+}
+
+struct TunedLinearImpl : torch::nn::Module {
+  explicit TunedLinearImpl(const torch::nn::Linear& part) : encoder(register_module("encoder", part)) {}
+  torch::Tensor forward(const torch::Tensor& x) { return head(encoder(x)); }
+  torch::nn::Linear encoder, head = register_module("head", torch::nn::Linear(4, 2));
+};
+TORCH_MODULE(TunedLinear);
+
+// A later call takes the part into a larger model, and trains other weights of it.
+TEST_F(Weights, HaveTheMastersOfAPartsOptimizerThatStaysInUse) {
+  torch::nn::Linear plain(4, 4), encoder(4, 4);
+  for (auto& parameter : plain->parameters()) parameter.data().fill_(1.0001f);
+  amp::save_safetensors(path(), plain);
+  torch::optim::SGD of_encoder(encoder->parameters(), 0.1);
+  auto [enc, enc_opt] = amp::initialize(encoder, of_encoder, "O2", quiet());
+  TunedLinear model(encoder);
+  torch::optim::SGD of_head(model->head->parameters(), 0.1);
+  auto [net, head_opt] = amp::initialize(model, of_head, "O2", quiet());
+  amp::load_safetensors(path(), enc);
+  enc_opt.zero_grad();
+  EXPECT_TRUE(amp::master_params(enc_opt)[0].equal(plain->weight));
+  amp::save_safetensors(path(), enc, amp::SaveSafetensorsOptions().masters(true));
+  EXPECT_TRUE(written().at("weight").equal(plain->weight));
+}
+
+TEST_F(Weights, OfAWholeModelReachTheMastersOfAPartThatWasInitializedLater) {
+  const std::string archive = scratch_ / "model.pt";
+  torch::nn::Linear of_trained(4, 4), of_model(4, 4);
+  TunedLinear trained(of_trained), model(of_model);
+  for (auto& parameter : trained->parameters()) parameter.data().fill_(1.0001f);
+  torch::save(trained, archive);
+  auto net = amp::initialize(model, "O2", quiet());
+  torch::optim::SGD optimizer(net->encoder->parameters(), 0.1);
+  auto [part, opt] = amp::initialize(net->encoder, optimizer, "O2", quiet());
+  torch::load(net, archive);
+  opt.zero_grad();
+  EXPECT_TRUE(amp::master_params(opt)[0].equal(trained->encoder->weight));
+}
+
+TEST_F(Weights, OfAModelThatHasMovedToALevelWithoutMastersAreItsOwn) {
+  torch::nn::Linear model(4, 4);
+  torch::optim::SGD first(model->parameters(), 0.1), second(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, first, "O2", quiet().loss_scale(8.0));
+  amp::scale_loss(net->forward(torch::ones({2, 4})).square().sum(), opt).backward();
+  opt.step();
+  auto [tuned, tuned_opt] = amp::initialize(model, second, "O1", quiet());
+  amp::save_safetensors(path(), tuned, amp::SaveSafetensorsOptions().masters(true));
+  EXPECT_TRUE(written().at("weight").equal(model->weight));
 }
 
 // A new head. The samples of the weight's values do not show the write, and no value of a weight on a GPU would.

@@ -252,6 +252,11 @@ TEST_F(Grid, AProgramsTablesAreRead) {
                  "step_ms,step,loss\n900,1,1\n900,2,1\n900,3,1\n900,4,1\n900,5,1\n4,6,1\n2,7,1\n3,8,1\n9,9,1\n1,10,1\n");
   EXPECT_EQ(comparison::what_is_missing(folder), "");
   EXPECT_EQ(comparison::median_step(folder), 3);  // of the last five
+  scratch_.write("steps.csv", "\"step\",\"loss\",\"step_ms\"\r\n1,2,3\r\n");
+  EXPECT_EQ(comparison::what_is_missing(folder), "");
+  EXPECT_EQ(comparison::median_step(folder), 3);
+  scratch_.write("steps.csv", "step,loss,step_ms\n1,2,0\n2,2,0\n");
+  EXPECT_THROW(comparison::median_step(folder), UserError);
 }
 
 struct Mistake {

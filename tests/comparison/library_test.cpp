@@ -221,6 +221,57 @@ TEST(TensorMemory, CountsEveryByteOfItsDevicesBlocks) {
   EXPECT_EQ(memory.live(), 0);
   EXPECT_EQ(memory.take_peak(), 1);
   EXPECT_EQ(memory.take_peak(), 0);
+  for (const int64_t bytes : {16, 8}) memory.reportMemoryUsage(&first, bytes, 0, 0, at::kCPU);  // freed on another thread
+  EXPECT_EQ(memory.live(), 8);
+}
+
+TEST(Comparison, NamesOfFoldersFitIntoFileSystems) {
+  const std::string level = "program-O2 float32_modules " + std::string(400, 'm');
+  const auto first = amp::detail::folder_name(level + "-seed0"), second = amp::detail::folder_name(level + "-seed1");
+  EXPECT_LE(first.size(), 200u);
+  EXPECT_LE(second.size(), 200u);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(amp::detail::folder_name("config-O2 loss_scale 128-seed0"), "config-O2_loss_scale_128-seed0");
+}
+
+TEST(Comparison, ARunThatThrowsLeavesNoTableOfEarlierRuns) {
+  const Scratch scratch;
+  const auto options = amp::ComparisonOptions().steps(2).seeds(1).timed_steps(1).rounds(1);
+  amp::Comparison({"O0", "O4"}, train_linear, options).run(scratch.path());
+  EXPECT_NE(scratch.read("cells.csv"), "");
+  const auto fails_at_o4 = [](const amp::OptLevel& level, amp::ComparisonRun& run) {
+    if (level.name() == "O4") throw std::runtime_error("no such level");
+    train_linear(level, run);
+  };
+  EXPECT_THROW(amp::Comparison({"O0", "O4"}, fails_at_o4, options).run(scratch.path()), std::runtime_error);
+  EXPECT_FALSE(std::filesystem::exists(scratch / "cells.csv"));
+}
+
+// Two losses, the second in the first step only; in the third step the first of two passes overflows, the second does not.
+TEST(ComparisonRun, CountsASkipInItsOwnStepOnly) {
+  const Scratch scratch;
+  torch::nn::Linear model(2, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", amp::InitializeOptions().verbosity(0).num_losses(2));
+  const auto pass = [&net = net, &opt = opt](int64_t loss_id, double factor) {
+    amp::scale_loss(net->forward(torch::ones({1, 2})).sum() * factor, opt, loss_id).backward();
+  };
+  amp::ComparisonRun run(4);
+  while (run.next()) {
+    opt.zero_grad();
+    if (run.step() == 0) pass(1, INFINITY);
+    pass(0, run.step() == 2 ? INFINITY : 1.0);
+    pass(0, 1.0);
+    opt.step();
+    run.loss(1.0);
+  }
+  run.write(scratch.path());
+  amp::reset();
+  const auto rows = lines_of(scratch.read("steps.csv"));
+  ASSERT_EQ(rows.size(), 5u);
+  std::string skipped;
+  for (size_t i = 1; i < rows.size(); ++i) skipped += rows[i].substr(0, rows[i].rfind(',')).back();
+  EXPECT_EQ(skipped, "1010");
 }
 
 TEST(ComparisonRun, ListsNoFrozenParameters) {

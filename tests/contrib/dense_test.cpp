@@ -203,6 +203,17 @@ INSTANTIATE_TEST_SUITE_P(Levels, DenseAtLevel,
                                            std::pair{"O5", at::kBFloat16}, std::pair{"O6", at::kBFloat16}),
                          [](const auto& test) { return std::string(test.param.first); });
 
+TEST(DenseInFloat32Modules, RunsInFloat32) {
+  for (const char* level : {"O1", "O2", "O4", "O5"}) {
+    DenseNet model;
+    const std::vector<std::string> names{"mlp", "dense", "both"};
+    auto net = amp::initialize(model, level, quiet().float32_modules(names).cast_model_outputs(at::kFloat));
+    net->forward(features());
+    for (const auto type : {net->of_mlp, net->of_dense, net->of_both}) EXPECT_EQ(type, at::kFloat) << level;
+    amp::reset();
+  }
+}
+
 TEST(DenseDtypes, OutputsEqualFloat64WithinRounding) {
   for (const auto dtype : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {
     DenseNet net;

@@ -206,6 +206,29 @@ TEST(DoctorRun, WarnsOfNoStepsThatAreSkipped) {
   EXPECT_EQ(warnings.text, "");
 }
 
+// One loss is used in the first step only; in the third step the first of two passes overflows, the second does not.
+TEST(DoctorRun, CountsASkipInItsOwnStepOnly) {
+  torch::nn::Linear model(2, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O2", amp::InitializeOptions().verbosity(0).num_losses(2));
+  const auto record = std::make_shared<amp::detail::RunRecord>();
+  record->steps = 4;
+  const auto pass = [&net = net, &opt = opt](int64_t loss_id, double factor) {
+    amp::scale_loss(net->forward(torch::ones({1, 2})).sum() * factor, opt, loss_id).backward();
+  };
+  amp::DoctorRun run(record);
+  while (run.next()) {
+    opt.zero_grad();
+    if (run.step() == 0) pass(1, INFINITY);
+    pass(0, run.step() == 2 ? INFINITY : 1.0);
+    pass(0, 1.0);
+    opt.step();
+    run.loss(1.0);
+  }
+  amp::reset();
+  EXPECT_EQ(record->skipped, (std::vector<bool>{true, false, true, false}));
+}
+
 /// A product with the weight of a layer, which is no argument.
 struct OfLayer : torch::autograd::Function<OfLayer> {
   static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x, const torch::nn::Linear& layer) {

@@ -80,6 +80,16 @@ TEST_F(KnownBugs, Bug07InitializingAgainRetiresOptimizersWithMastersOutOfSight) 
   for (const bool is_used : {false, true}) expect_retired(with_remainders, is_used, "O5");
 }
 
+TEST_F(KnownBugs, Bug07InitializingAgainRetiresAnOptimizerThatWasGivenTheWeightsLater) {
+  Mlp encoder, other;
+  auto enc = amp::initialize(encoder, "O2", quiet().loss_scale(8.0));
+  torch::optim::SGD optimizer(other->parameters(), 0.1), newer(encoder->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(other, optimizer, "O2", quiet().loss_scale(8.0));
+  opt.add_param_group(torch::optim::OptimizerParamGroup(encoder->parameters()));
+  auto [enc2, opt2] = amp::initialize(encoder, newer, "O2", quiet().loss_scale(8.0));
+  EXPECT_TRUE(contains(message_of([&opt = opt] { opt.step(); }), "newest call"));
+}
+
 TEST_F(KnownBugs, Bug07InitializingAgainLeavesOtherOptimizersInUse) {
   for (const char* level : {"O0", "O1", "O3", "O4"}) {
     Mlp model;

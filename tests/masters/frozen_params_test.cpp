@@ -139,6 +139,34 @@ TEST_P(FrozenAtTheLoad, StepsDoNotWriteToAFrozenLayer) {
   EXPECT_EQ(resumed->a->weight._version(), version);
 }
 
+// torch::optim::SGD writes the master through data(), which leaves its version as it was.
+TEST_P(FrozenParams, ALayerThatIsFrozenBetweenItsPassAndTheStepIsStepped) {
+  Twins model;
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
+  for (int step = 0; step < 3; ++step) {
+    for (Tensor& param : model->parameters()) param.set_requires_grad(true);
+    const Tensor before = amp::master_params(opt)[0].clone();
+    train_step(net, opt, features(), /*step=*/false);
+    model->train_only(model->b);
+    opt.step();
+    const Tensor master = amp::master_params(opt)[0];
+    EXPECT_FALSE(master.equal(before)) << step;
+    EXPECT_TRUE(model->a->weight.equal(master.to(model->a->weight.scalar_type()))) << step;
+  }
+}
+
+TEST_P(FrozenParams, AGradientFromBeforeTheLayerWasFrozenIsNotStepped) {
+  Twins model;
+  model->forward(features()).square().mean().backward();
+  model->train_only(model->b);
+  torch::optim::SGD optimizer(model->parameters(), 1.0);
+  auto [net, opt] = amp::initialize(model, optimizer, GetParam(), quiet().loss_scale(8.0));
+  const auto frozen = bytes_of(*model->a);
+  for (int step = 0; step < 3; ++step) train_step(net, opt, features());
+  EXPECT_EQ(bytes_of(*model->a), frozen);
+}
+
 // The file was saved before `b` was trained, so the weights that the program writes are used.
 TEST_P(FrozenParams, AWrittenWeightWithoutAMasterInTheFileIsKept) {
   Twins model;

@@ -1,4 +1,5 @@
 // MW-*, OPT-05..08, MODEL-07, MP-01: FP32 masters in the optimizer's groups, for every torch optimizer.
+#include <apex_cpp/amp/checkpoint/archive.h>
 #include <c10/core/InferenceMode.h>
 
 #include "tests/amp/optimizers.h"
@@ -93,8 +94,21 @@ TYPED_TEST(Masters, Model07WithoutMastersStateIsCastWithTheParams) {
   model->forward(features()).square().mean().backward();
   used.step();
   auto [net, opt] = amp::initialize(model, used, "O3", quiet());
-  train_step(net, opt, features());
-  for (const auto& p : model->parameters()) EXPECT_EQ(p.scalar_type(), torch::kHalf);
+  for (const bool stepped : {false, true}) {
+    if (stepped) train_step(net, opt, features());
+    for (const auto& p : model->parameters()) {
+      EXPECT_EQ(p.scalar_type(), torch::kHalf);
+      const auto& state = *opt.state().at(p.unsafeGetTensorImpl());
+      const auto tree = amp::detail::tree_of([&](auto& archive) { state.serialize(archive); });
+      int tensors = 0;
+      for (const auto& [key, value] : tree.values) {
+        if (!value.isTensor()) continue;
+        EXPECT_EQ(value.toTensor().scalar_type(), torch::kHalf) << key << " " << stepped;
+        ++tensors;
+      }
+      EXPECT_GT(tensors, 0);
+    }
+  }
 }
 
 TYPED_TEST(Masters, Opt05StepDropsTheMastersGradients) {

@@ -185,7 +185,7 @@ TEST_F(SharedState, TheNewestCasts) {
   };
   // Threads without rules of their own ask whether there are newest ones, and take them. Each is alone with its question: the
   // lock of one would order the other's reading, too.
-  const Call ask = [] { const amp::detail::BackwardScope scope(/*creates_graph=*/false); };
+  const Call ask = [] { const amp::detail::BackwardScope scope(/*rules=*/nullptr, /*creates_graph=*/false); };
   const Call take = [] { amp::detail::rules_in_force(amp::detail::thread_casts()); };
   at_once({begin_and_end, begin_and_end, ask, take});
 }

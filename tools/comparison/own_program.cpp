@@ -25,7 +25,11 @@ void put(std::string& command, const std::string& place, const std::string& valu
 std::vector<std::string> fields_of(const std::string& row) {
   std::istringstream stream(row);
   std::vector<std::string> fields;
-  for (std::string field; std::getline(stream, field, ',');) fields.push_back(field);
+  for (std::string field; std::getline(stream, field, ',');) {
+    const auto is_frame = [](char c) { return c == '"' || c == '\r'; };  // R quotes names, Python ends lines with \r\n
+    field.erase(std::remove_if(field.begin(), field.end(), is_frame), field.end());
+    fields.push_back(field);
+  }
   return fields;
 }
 
@@ -98,7 +102,10 @@ double median_step(const CellFolder& folder) {
   texts.erase(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(std::min(kSettling, texts.size() / 2)));
   std::vector<double> times;
   for (const auto& text : texts) times.push_back(std::strtod(text.c_str(), nullptr));
-  return apex::amp::detail::median_interval(std::move(times)).median;
+  const double median = apex::amp::detail::median_interval(std::move(times)).median;
+  if (median > 0) return median;
+  throw common::UserError(
+      "the median of column 'step_ms' of the program's steps.csv is not above 0: write milliseconds with their fractions");
 }
 
 }  // namespace comparison

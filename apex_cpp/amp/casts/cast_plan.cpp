@@ -225,7 +225,7 @@ CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const Argume
   const CastRules* const rules = in_force.rules;
   if (!rules || in_force.only_mixes || in_force.disabled || rules->mode() != CastRules::Mode::casts) return {};
   CastPlan plan(rules, &name, &thread);
-  plan.apply(policy, arguments);
+  arguments.kept ? plan.keep_float32() : plan.apply(policy, arguments);
   return plan;
 }
 
@@ -241,10 +241,16 @@ const OperatorSlot& function_name(CastPolicy policy) {
 
 }  // namespace
 
+bool is_kept_in_float32(const at::Tensor& tensor) {
+  const CastRules* const rules = are_casts_on() ? rules_in_force(thread_casts()).rules : nullptr;
+  return rules && rules->keeps_float32(tensor);
+}
+
 std::shared_ptr<const CastPlan> plan_for_function(CastPolicy policy, const FunctionArgumentTypes& arguments) {
   ArgumentTypes types;
   types.all = arguments.all;
   types.self = arguments.first;
+  types.kept = arguments.kept;
   const CastPlan plan = plan_for_call(policy, function_name(policy), types);
   return plan.takes_over() ? std::make_shared<const CastPlan>(plan) : nullptr;
 }

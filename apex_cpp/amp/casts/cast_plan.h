@@ -177,14 +177,19 @@ CastPlan plan_for_call(CastPolicy policy, const OperatorSlot& name, const Argume
 
 class CastPlan;
 
+/// Whether the tensor is a parameter of a module in `float32_modules` of the rules in force.
+bool is_kept_in_float32(const at::Tensor& tensor);
+
 /// The types of the floating-point tensors among a wrapped callable's arguments.
 struct FunctionArgumentTypes {
   FloatTypes all;
   std::optional<FloatTypes> first;  // of the first tensor
+  bool kept = false;                // one is a parameter of a module in `float32_modules`
 
   void add(const at::Tensor& tensor) {
     if (!first) first = float_type_of(tensor);
     all |= float_type_of(tensor);
+    kept = kept || is_kept_in_float32(tensor);
   }
 };
 

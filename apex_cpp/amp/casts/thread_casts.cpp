@@ -164,28 +164,32 @@ ForwardScope::ForwardScope(const std::shared_ptr<CastRules>& rules) : first_node
 
 ForwardScope::~ForwardScope() {
   const auto rules = thread_casts().rules;
-  if (rules && !previous_.inside_forward()) rules->cache().end_forward();
+  if (rules && !previous_.inside_forward_by(rules)) rules->cache().end_forward();
   if (!previous_.inside_forward()) nodes_of_handles().add(first_node_);
   const bool goes_on = rules && previous_.none() && !previous_.inside_forward() && is_a_programs_thread() && !newest().empty();
   previous_.restore();
   if (goes_on) set_switch(true);
 }
 
-BackwardScope::BackwardScope(bool creates_graph) {
-  if (previous_.none() && !newest().empty()) set_switch(true);
-  thread_casts().plain_pass = !creates_graph;
+BackwardScope::BackwardScope(const std::shared_ptr<CastRules>& rules, bool creates_graph) {
+  auto& here = thread_casts();
+  here.plain_pass = !creates_graph;
+  here.of_block = rules;
+  if (rules || (previous_.none() && !newest().empty())) set_switch(true);
 }
 
 RulesInForce rules_in_force(const ThreadCasts& here) {
-  const CastRules* rules = (here.rules ? here.rules : carried_rules()).get();
-  if (!rules || (here.forward == 0 && rules->released_threads())) return {};
   const bool foreign = torch_compat::graph_task() != here.graph_task;
-  const bool matches = rules->mode() == CastRules::Mode::match;
   const auto again = foreign ? node_that_computes_again(here) : nullptr;
+  const bool again_in_forward = again && nodes_of_handles().has(*again);
+  const bool by_block = here.of_block && foreign && (!again || again_in_forward);
+  const CastRules* rules = (by_block ? here.of_block : here.rules ? here.rules : carried_rules()).get();
+  const bool is_running = by_block || here.forward != 0;
+  if (!rules || (!is_running && rules->released_threads())) return {};
+  const bool matches = rules->mode() == CastRules::Mode::match;
   if (again) {
     const bool disabled = here.disabled || nodes_without_casts().has(*again);
-    const bool in_forward = nodes_of_handles().has(*again);
-    return {rules, matches && in_forward, false, disabled, in_forward};
+    return {rules, matches && again_in_forward, false, disabled, again_in_forward};
   }
   const bool in_forward = here.forward != 0;
   return {rules, foreign || (in_forward && matches), foreign, here.disabled, in_forward};
@@ -199,7 +203,7 @@ std::shared_ptr<const CastRules> listed_casts_in_force() {
   const RulesInForce in_force = rules_in_force(here);
   const CastRules* const rules = in_force.rules;
   if (!rules || in_force.only_mixes || in_force.disabled || rules->mode() != CastRules::Mode::casts) return nullptr;
-  return here.rules ? here.rules : carried_rules();
+  return rules == here.of_block.get() ? here.of_block : here.rules ? here.rules : carried_rules();
 }
 
 namespace {

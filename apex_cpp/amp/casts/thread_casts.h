@@ -23,13 +23,14 @@ class TraceRecorder;
 
 /// The cast engine's state on one thread.
 struct ThreadCasts {
-  std::shared_ptr<const CastRules> rules;  ///< null: no rules of its own; `at::ThreadLocalState` may have switched casts on
-  bool disabled = false;                   ///< inside `disable_casts`
-  int64_t graph_task = -1;                 ///< the backward pass that switched casts on; -1: none
-  uint64_t forward = 0;                    ///< number of the running forward pass of the outermost handle; 0: none
-  bool float8_paused = false;              ///< inside an operator whose own operators are not rounded to FP8
-  bool plain_pass = false;                 ///< a `scale_loss` block runs a backward pass without `create_graph`
-  TraceRecorder* recorder = nullptr;       ///< receives casts while `amp::trace` is on
+  std::shared_ptr<const CastRules> rules;     ///< null: no rules of its own; `at::ThreadLocalState` may have switched casts on
+  bool disabled = false;                      ///< inside `disable_casts`
+  int64_t graph_task = -1;                    ///< the backward pass that switched casts on; -1: none
+  uint64_t forward = 0;                       ///< number of the running forward pass of the outermost handle; 0: none
+  bool float8_paused = false;                 ///< inside an operator whose own operators are not rounded to FP8
+  bool plain_pass = false;                    ///< a `scale_loss` block runs a backward pass without `create_graph`
+  std::shared_ptr<const CastRules> of_block;  ///< of the session whose `scale_loss` block runs a backward pass; null: none
+  TraceRecorder* recorder = nullptr;          ///< receives casts while `amp::trace` is on
 };
 
 /// The calling thread's state.
@@ -38,7 +39,8 @@ ThreadCasts& thread_casts();
 /// Switches casts on for the calling thread, by `rules`, until the next call; off if null. Other threads to which
 /// `at::ThreadLocalState` carries the switch use the newest rules of the process.
 void cast_on_this_thread(std::shared_ptr<const CastRules> rules);
-/// Stops all threads from casting by `rules`, except inside a `ForwardScope`, and switches casts off on the calling thread.
+/// Stops all threads from casting by `rules`, except inside a `ForwardScope` and a block's backward pass, and switches casts
+/// off on the calling thread.
 void release_threads(const std::shared_ptr<CastRules>& rules);
 
 /// Saves the calling thread's cast state; `restore` puts it back on this thread.
@@ -49,6 +51,9 @@ class SavedCasts {
   /// Puts a copy of the state on the calling thread: a backward pass computes a part of that thread's forward pass again.
   void resume() const;
   bool inside_forward() const { return casts_.forward != 0; }
+  bool inside_forward_by(const std::shared_ptr<const CastRules>& rules) const {
+    return inside_forward() && casts_.rules == rules;
+  }
   /// True if casts were never switched on for the thread, here or by `at::ThreadLocalState`.
   bool none() const { return !casts_.rules && !included_; }
 
@@ -87,11 +92,13 @@ class ForwardScope {
   uint64_t first_node_;
 };
 
-/// Active during the backward pass of a `scale_loss` block. On a thread without casts it switches on the newest rules, so that
-/// the graph is differentiated as on the thread that made it. `creates_graph`: the pass runs with `create_graph`.
+/// Active during the backward pass of a `scale_loss` block, whose session has `rules`: on this thread the graph is
+/// differentiated by the rules by which handles made it, whatever was initialized since; what was computed outside of handles
+/// is computed again by the thread's own rules. Where the session has none, a thread without casts gets the newest rules.
+/// Autograd's threads of GPUs use the newest rules. `creates_graph`: the pass runs with `create_graph`.
 class BackwardScope {
  public:
-  explicit BackwardScope(bool creates_graph);
+  BackwardScope(const std::shared_ptr<CastRules>& rules, bool creates_graph);
   ~BackwardScope() { previous_.restore(); }
   BackwardScope(const BackwardScope&) = delete;
   BackwardScope& operator=(const BackwardScope&) = delete;

@@ -10,6 +10,7 @@
 #include <apex_cpp/torch_compat/private_members.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <sstream>
@@ -19,6 +20,33 @@ namespace apex::amp::detail {
 namespace {
 
 std::string level_name(const std::string& level) { return level.empty() ? "FP32 without amp" : level; }
+
+/// While it lives, loads of these optimizers leave the skips of their next steps.
+class KeptSkips {
+ public:
+  explicit KeptSkips(const std::vector<torch::optim::Optimizer*>& optimizers) {
+    for (const auto* optimizer : optimizers) {
+      if (auto* stash = stash_of(*optimizer)) stashes_.push_back(stash);
+    }
+    keep(true);
+  }
+  ~KeptSkips() { keep(false); }
+  KeptSkips(const KeptSkips&) = delete;
+  KeptSkips& operator=(const KeptSkips&) = delete;
+
+  /// All optimizers were loaded: their skips belong to the state before.
+  void forget() {
+    keep(false);
+    for (auto* stash : stashes_) stash->forget_skip();
+  }
+
+ private:
+  void keep(bool on) {
+    for (auto* stash : stashes_) stash->keep_skip(on);
+  }
+
+  std::vector<OptimizerStash*> stashes_;
+};
 
 /// One load: checks everything, then changes everything.
 class Loading {
@@ -46,7 +74,7 @@ class Loading {
   void check() {
     check_models();
     if (parts_.optimizers.empty()) {
-      if (session_) session_->make_masters();  // here, where an error changes nothing
+      for (const auto& session : sessions_with_masters()) session->make_masters();  // here, where an error changes nothing
       return;
     }
     check_optimizers();
@@ -63,8 +91,9 @@ class Loading {
     has_changed_ = true;
     const at::NoGradGuard no_grad;
     note_level();
-    load_values(session_.get(), [&] {
-      load_models();
+    const Sessions sessions = sessions_with_masters();
+    load_values(sessions, [&] {
+      load_models(sessions);
       load_params();
     });
     note_conversions();
@@ -92,6 +121,17 @@ class Loading {
     if (saved.params[param].master.defined()) return saved.params[param].master;
     const auto* here = optimizer < parts_.optimizers.size() ? parts_.optimizers[optimizer] : nullptr;
     return own_master_in(saved, param, dynamic_cast<const StepsMasters*>(here) != nullptr);
+  }
+
+  // Without optimizers, also those of other calls: the models may be parts of theirs.
+  Sessions sessions_with_masters() const {
+    std::vector<at::Tensor> tensors;
+    if (parts_.optimizers.empty()) {
+      for (const auto* model : models_) {
+        for (const auto& [name, tensor] : tensors_of(*model)) tensors.push_back(tensor);
+      }
+    }
+    return sessions_that_know(tensors, session_);
   }
 
   void check_models() const {
@@ -135,12 +175,14 @@ class Loading {
   }
 
   void load_optimizers() {
+    KeptSkips skips(parts_.optimizers);
     try {
       for (size_t i = 0; i < loads_.size(); ++i) loads_[i].apply(content_.optimizers[i]);
     } catch (...) {
       for (auto& load : loads_) load.undo();
       throw;
     }
+    skips.forget();
     loads_.clear();  // frees the old states
   }
 
@@ -152,13 +194,14 @@ class Loading {
     return saved;
   }
 
-  void load_models() {
+  void load_models(const Sessions& sessions) {
     for (size_t i = 0; i < models_.size(); ++i) {
       for (auto [name, target] : tensors_of(*models_[i])) {
         const Saved& saved = take_master_of_ties(target, saved_.at(full_name(i, name)));
         copy_to(target, saved.tensor->value, saved.tensor->dtype, saved.master, full_name(i, name));
         // An optimizer that is not loaded may still have a master, and its next step would overwrite the model from it.
-        if (parts_.optimizers.empty() && session_) session_->load_master(target, saved.float32());
+        if (!parts_.optimizers.empty()) continue;
+        for (const auto& session : sessions) session->load_master(target, saved.float32());
       }
     }
   }

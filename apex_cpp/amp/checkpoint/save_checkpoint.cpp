@@ -99,10 +99,12 @@ auto& one_model(const Parts& parts) {
   return *parts.models[0];
 }
 
-/// The session with the model's masters: its handle's session, or the newest; null without amp.
+/// The sessions that may keep masters of the model, and that of its handle, or the newest.
 template <class Parts>
-std::shared_ptr<Session> session_with_masters(const Parts& parts) {
-  return parts.session ? parts.session : current_session();
+Sessions sessions_of(const Parts& parts, const NamedTensors& tensors) {
+  std::vector<at::Tensor> all;
+  for (const auto& [name, tensor] : tensors) all.push_back(tensor);
+  return sessions_that_know(all, parts.session ? parts.session : current_session());
 }
 
 /// Errors: RuntimeError if a sharded optimizer trains the model.
@@ -127,9 +129,11 @@ void check_values(const std::string& path, const torch::nn::Module& model, const
 
 void save_safetensors(const std::string& path, const SavedParts& parts, const SaveSafetensorsOptions& options) {
   const auto& model = one_model(parts);
-  const auto session = options.masters() ? session_with_masters(parts) : nullptr;
   const auto tensors = tensors_of(model);
-  if (session && session->has_masters()) check_masters_are_here(*session, tensors);
+  const Sessions sessions = options.masters() ? sessions_of(parts, tensors) : Sessions();
+  for (const auto& session : sessions) {
+    if (session->has_masters()) check_masters_are_here(*session, tensors);
+  }
   TensorFile file;
   file.metadata = options.metadata();
   file.metadata.emplace("format", "pt");
@@ -140,7 +144,7 @@ void save_safetensors(const std::string& path, const SavedParts& parts, const Sa
       file.metadata.emplace(name, first->second);
       continue;
     }
-    const at::Tensor master = session ? session->master_values_of(tensor) : at::Tensor();
+    const at::Tensor master = master_values_of(tensor, sessions);
     file.tensors.emplace_back(name, master.defined() ? master : widened(tensor));
   }
   write_safetensors(path, file);
@@ -155,11 +159,11 @@ void load_safetensors(const std::string& path, const LoadedParts& parts) {
   Values values(file.tensors.begin(), file.tensors.end());
   add_tied_names(tensors, values);
   check_values(path, model, values);
-  const auto session = session_with_masters(parts);
-  load_values(session.get(), [&] {
+  const Sessions sessions = sessions_of(parts, tensors);
+  load_values(sessions, [&] {
     for (const auto& [name, tensor] : tensors) {
       remove_internal_overlap(tensor);
-      assign(tensor, values.at(name), session.get());
+      assign(tensor, values.at(name), sessions);
     }
   });
 }

@@ -45,6 +45,7 @@ struct ComparisonRun::Record {
     if (done.empty()) find_gpu(*session.parameter_names);
     auto& step = done.emplace_back();
     step.loss_scale = session.first_loss_scale();
+    overflows = session.overflows();
     const auto number = static_cast<int64_t>(done.size()) - 1;
     if (!only_times) observe_step(number);
     synchronize();
@@ -64,8 +65,7 @@ struct ComparisonRun::Record {
     step.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
     TORCH_CHECK(step.has_loss, "ComparisonRun: step ", done.size() - 1,
                 " ended without its loss. Write run.loss(loss) in every step.");
-    const auto& session = detail::require_session("ComparisonRun");
-    step.skipped = session.has_skipped();
+    step.skipped = detail::require_session("ComparisonRun").overflows() > overflows;
     if (only_times) return;
     if (trace) operators = trace->csv();
     trace.reset();
@@ -114,6 +114,7 @@ struct ComparisonRun::Record {
   std::shared_ptr<detail::TensorMemory> memory = std::make_shared<detail::TensorMemory>();
   std::optional<detail::Counting> counting;
   std::optional<amp::trace> trace;
+  int64_t overflows = 0;       // before the newest step
   int64_t held = 0, peak = 0;  // bytes between two steps, and peak within a step
   std::string operators, parameters;
   bool is_complete = false;  // the last step has ended

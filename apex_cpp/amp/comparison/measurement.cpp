@@ -120,8 +120,7 @@ void TensorMemory::reportMemoryUsage(void* block, int64_t bytes, size_t /*total_
   if (device_type_ && device.type() != *device_type_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bytes > 0) {
-    blocks_[block] = bytes;
-    live_ += bytes;
+    live_ += bytes - std::exchange(blocks_[block], bytes);  // an earlier block there was freed on a thread that is not counted
     peak_ = std::max(peak_, live_);
   } else if (const auto found = blocks_.find(block); found != blocks_.end()) {
     live_ -= found->second;

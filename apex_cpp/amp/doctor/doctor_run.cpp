@@ -71,6 +71,7 @@ void DoctorRun::begin() {
   auto& session = detail::require_session("Doctor");
   record_->losses.push_back(0);
   record_->has_loss = false;
+  record_->overflows = session.overflows();
   if (record_->step == 0) {
     for (auto& scaler : session.scalers) scaler.set_skip_warning(0);
     if (record_->perturb_weights) detail::perturb_all_weights(*record_->perturb_weights);
@@ -100,7 +101,7 @@ void DoctorRun::end() {
   TORCH_CHECK(record_->has_loss, "Doctor: step ", record_->step,
               " ended without its loss. Write run.loss(loss) in every step.");
   auto& session = detail::require_session("Doctor");
-  record_->skipped.push_back(session.has_skipped());
+  record_->skipped.push_back(session.overflows() > record_->overflows);
   if (!record_->observer) return;
   record_->observed.calls = record_->observer->take();
   record_->observed.loss_scale = session.first_loss_scale();

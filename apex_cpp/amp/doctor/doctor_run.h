@@ -56,6 +56,7 @@ struct RunRecord {
   std::vector<double> losses;  // one for each step
   bool has_loss = false;       // whether the program passed a loss for the last step
   std::vector<bool> skipped;   // for each step: whether an overflow skipped it
+  int64_t overflows = 0;       // before the last step
   ObservedStep observed;
   std::shared_ptr<StepObserver> observer;
 

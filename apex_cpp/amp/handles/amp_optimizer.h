@@ -132,11 +132,11 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
     return loss;
   }
 
-  /// Drops (or zeroes) the gradients of the model's parameters, and drops those of the masters. If the level has masters,
-  /// frozen parameters keep their gradients (Apex: OPT-06). The model's own `zero_grad` does the same, and so does `zero_grad`
-  /// through `torch::optim::Optimizer&`, which is not virtual, with one exception: it does not drop scaled gradients that wait
-  /// in the model for another pass, as with `delay_unscale`, or with a fused optimizer and materialize_master_grads=false. Call
-  /// these two before a scale_loss block: inside of it earlier gradients are put aside, where these may not find them.
+  /// Drops (or zeroes) the gradients of the model's parameters, also of frozen ones, and drops those of the masters (OPT-06).
+  /// The model's own `zero_grad` does the same, and so does `zero_grad` through `torch::optim::Optimizer&`, which is not
+  /// virtual, with one exception: it does not drop scaled gradients that wait in the model for another pass, as with
+  /// `delay_unscale`, or with a fused optimizer and materialize_master_grads=false. Call these two before a scale_loss block:
+  /// inside of it earlier gradients are put aside, where these may not find them.
   void zero_grad(bool set_to_none) {
     if (!zero_grad_with_amp(set_to_none)) Opt::zero_grad(set_to_none);
   }

@@ -125,7 +125,8 @@ at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at:
   TORCH_CHECK(entry.sizes() == tensor.sizes(), "The checkpoint's entry for ", has_name ? session->name_of(tensor) : "a buffer",
               " has shape ", entry.sizes(), ", the model's has ", tensor.sizes(), ". It was saved from another model.");
   remove_internal_overlap(tensor);
-  load_values(session.get(), [&] { assign(tensor, entry, session.get()); });
+  const Sessions sessions = sessions_that_know({tensor}, session);
+  load_values(sessions, [&] { assign(tensor, entry, sessions); });
   return tensor;
 }
 
@@ -225,18 +226,20 @@ void ReplacedValues::put_back() {
   for (auto& value : values_) value.put_back();
 }
 
-void ReplacedValues::keep(const Session& session) {
-  std::vector<at::Tensor> written;
+void ReplacedValues::keep(const std::shared_ptr<Session>& session) {
+  std::vector<at::Tensor> tensors, written;
   for (const auto& value : values_) {
+    tensors.push_back(value.tensor());
     written.push_back(value.written());
     if (written.back().defined()) value.check_shape(written.back());
   }
   put_back();
-  load_values(&session, [&] {
+  const Sessions sessions = sessions_that_know(tensors, session);  // parts may be models of other calls
+  load_values(sessions, [&] {
     for (size_t i = 0; i < values_.size(); ++i) {
       if (!written[i].defined()) continue;
-      remove_internal_overlap(values_[i].tensor());
-      assign(values_[i].tensor(), written[i], &session);
+      remove_internal_overlap(tensors[i]);
+      assign(tensors[i], written[i], sessions);
     }
   });
   values_.clear();
@@ -254,8 +257,8 @@ void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchi
   widen_entries(*torch_compat::module_in(archive)._ivalue(), storages_of(module, [](const at::Tensor&) { return true; }));
 }
 
-void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session,
-                    const std::function<void()>& own_load) {
+void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive,
+                    const std::shared_ptr<Session>& session, const std::function<void()>& own_load) {
   ReplacedValues values(module, dtypes_in(archive, module));
   try {
     own_load();

@@ -41,7 +41,7 @@ class ReplacedValues {
   ReplacedValues& operator=(const ReplacedValues&) = delete;
   /// Copies values that were written meanwhile to the parameters and buffers, in their own dtypes, and to their masters.
   /// Errors, before that: c10::Error for a value of another shape.
-  void keep(const Session& session);
+  void keep(const std::shared_ptr<Session>& session);
 
  private:
   void put_back();
@@ -56,8 +56,8 @@ void save_float32(const torch::nn::Module& module, torch::serialize::OutputArchi
                   const std::function<void()>& own_save);
 /// Runs `own_load`, which reads `archive` into the parameters and buffers. Converts dtypes, and also loads the masters. Errors,
 /// before anything is changed: errors of `own_load`; c10::Error with the name of a missing entry, or of one with another shape.
-void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive, const Session& session,
-                    const std::function<void()>& own_load);
+void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArchive& archive,
+                    const std::shared_ptr<Session>& session, const std::function<void()>& own_load);
 
 /// Copies train() or eval() of `from` and its children to `to` and its children.
 void copy_training_flags(const torch::nn::Module& from, torch::nn::Module& to);
@@ -222,7 +222,7 @@ class AmpedModule : public Impl, public CastsForward {
       }
     };
     const auto& session = this->amp_casts().session;
-    session ? load_any_dtype(*this, archive, *session, load_own) : load_own();
+    session ? load_any_dtype(*this, archive, session, load_own) : load_own();
   }
 
   /// An overload of `save` in the class with other parameters, such as a path. It sees float32 weights.
@@ -246,10 +246,10 @@ class AmpedModule : public Impl, public CastsForward {
     ReplacedValues values(*this);
     if constexpr (std::is_void_v<Result>) {
       Impl::load(std::forward<Args>(args)...);
-      values.keep(*session);
+      values.keep(session);
     } else {
       Result result = Impl::load(std::forward<Args>(args)...);
-      values.keep(*session);
+      values.keep(session);
       return std::forward<Result>(result);
     }
   }

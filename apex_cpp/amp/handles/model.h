@@ -51,7 +51,7 @@ class AmpedReference : public CastsForward {
     torch::nn::Module& module = *module_;
     const auto load_own = [&] { module.load(archive); };
     const auto& session = amp_casts().session;
-    session ? load_any_dtype(module, archive, *session, load_own) : load_own();
+    session ? load_any_dtype(module, archive, session, load_own) : load_own();
   }
 
  private:

@@ -96,6 +96,10 @@ struct TrainedParam {
   void drop_backup() { backup = {}; }
   /// Whether `param` is frozen and already has the master's current values.
   bool is_frozen_copy() const { return !param.requires_grad() && frozen_copy.matches(master); }
+  /// Before a step: a gradient may change the master without a new version, as torch::optim::SGD writes through data().
+  void expect_step() {
+    if (master.grad().defined()) frozen_copy = {};
+  }
   /// Uninitialized memory for the master's gradient.
   at::Tensor new_master_grad();
   void drop_master_grad();

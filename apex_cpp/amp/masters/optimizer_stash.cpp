@@ -407,6 +407,11 @@ void OptimizerStash::zero_grad(bool set_to_none) {
   adopt_new_params();
   for (const TrainedParam* each : table_.all()) clear_grad(each->param, set_to_none || sharded());
   for (TrainedParam* each : table_.with_masters()) each->drop_master_grad();
+  for (const auto& group : handle()->param_groups()) {
+    for (const at::Tensor& param : group.params()) {  // a step uses the gradients of frozen ones, too
+      if (!param.requires_grad()) clear_grad(param, set_to_none || sharded());
+    }
+  }
   forget_passes();
 }
 
@@ -427,7 +432,7 @@ void OptimizerStash::skip_next_step(Overflow overflow, NonfiniteGrad own) {
 }
 
 void OptimizerStash::forget_skip() {
-  if (!gate_.skips() || !handle()) return;
+  if (keeps_skip_ || !gate_.skips() || !handle()) return;
   gate_.forget_skip();
   zero_grad(/*set_to_none=*/true);
 }
@@ -473,6 +478,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
   }
   update_masters_from_edits(/*may_be_restored=*/false);
   match_layouts();
+  for (TrainedParam* each : table_.with_masters()) each->expect_step();
   if (auto* optimizer = fused()) {
     optimizer->master_step.grads_in_model = passes_.in_model();
     optimizer->master_step.grad_scale = passes_.grad_scale();

@@ -148,6 +148,8 @@ class OptimizerStash : public MasterProvider {
   /// After a saved state was loaded: cancels a pending skip, and then drops all gradients of this optimizer, since some have
   /// overflowed.
   void forget_skip();
+  /// While on, `forget_skip` does nothing: a load that may be undone must leave the skip and the gradients.
+  void keep_skip(bool on) { keeps_skip_ = on; }
   const StepResult& result() const { return gate_.result; }
   void set_loss_scale(double scale) { gate_.result.loss_scale = scale; }
 
@@ -159,6 +161,7 @@ class OptimizerStash : public MasterProvider {
   /// Throws the error, once for all optimizers of the block.
   void throw_deferred_error();
   void retire() override { gate_.retire(); }
+  bool is_retired() const override { return gate_.is_retired(); }
   /// Errors: as `StepGate::check_in_use`, and RuntimeError if the handle's parameters were moved away.
   void check_in_use();
 
@@ -187,6 +190,7 @@ class OptimizerStash : public MasterProvider {
   GradPasses passes_;
   UnclaimedGrads unclaimed_;
   StepGate gate_;
+  bool keeps_skip_ = false;
   bool is_custom_class_;
   mutable bool made_before_use_ = false;  // `make_masters` has made masters; no weights were compared with them since
   CustomOptimizerCheck custom_optimizer_check_;

@@ -27,6 +27,7 @@ class StepGate {
 
   /// Marks the handle as replaced: a later `initialize` gave the model's parameters to another optimizer.
   void retire() { retired_ = true; }
+  bool is_retired() const { return retired_; }
   /// Errors: RuntimeError if the handle is retired, or the original optimizer was used.
   void check_in_use(OriginalOptimizer& original_optimizer);
 

@@ -180,7 +180,7 @@ bool LossScaler::overflow_found() const { return checks_overflow_ && found_inf_.
 bool LossScaler::update_scale(bool overflow) {
   if (overflow && checks_overflow_) {
     const double scale = backed_off();
-    ++updates_, ++skipped_in_a_row_;
+    ++updates_, ++overflows_, ++skipped_in_a_row_;
     move_to(scale, ScaleChange::overflow);
     unskipped_ = 0;
     return true;

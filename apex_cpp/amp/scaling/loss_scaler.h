@@ -93,8 +93,10 @@ class LossScaler {
   int64_t growth_interval() const { return scale_window_; }
   void set_growth_interval(int64_t updates) { set_scale_window(updates); }
 
-  /// Number of `update_scale` calls so far, and the number of overflows in a row up to the last call.
+  /// Number of `update_scale` calls so far, the number of those with an overflow, and the number of overflows in a row up to
+  /// the last call.
   int64_t updates() const { return updates_; }
+  int64_t overflows() const { return overflows_; }
   int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
   /// `scale_loss` warns after this many overflows in a row: 10 by default, 0 for never.
   int64_t skip_warning() const { return skip_warning_; }
@@ -157,6 +159,7 @@ class LossScaler {
   int64_t scale_window_ = kScaleWindow;
   int64_t unskipped_ = 0;
   int64_t updates_ = 0;
+  int64_t overflows_ = 0;
   int64_t skipped_in_a_row_ = 0;
   int64_t skip_warning_ = kSkipWarning;
   ScaleHistory history_;

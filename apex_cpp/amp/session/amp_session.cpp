@@ -13,6 +13,7 @@
 #include <iomanip>
 #include <iostream>
 #include <mutex>
+#include <numeric>
 #include <sstream>
 #include <unordered_map>
 #include <utility>
@@ -20,14 +21,27 @@
 namespace apex::amp::detail {
 namespace {
 
+using Params = std::unordered_set<const at::TensorImpl*>;
+
 struct Current {
   std::mutex mutex;
   std::shared_ptr<Session> session;
+  std::vector<std::weak_ptr<Session>> living;  // and some that are gone
 };
 
 Current& current() {
   static Current instance;
   return instance;
+}
+
+// Sessions that were made current and are alive, in that order.
+Sessions living_sessions() {
+  const std::lock_guard<std::mutex> lock(current().mutex);
+  Sessions living;
+  for (const auto& weak : current().living) {
+    if (auto session = weak.lock()) living.push_back(std::move(session));
+  }
+  return living;
 }
 
 }  // namespace
@@ -51,33 +65,40 @@ std::string Session::plain_name_of(const at::Tensor& parameter) const {
   return description.str();
 }
 
-bool Session::has_skipped() const {
-  return std::any_of(scalers.begin(), scalers.end(), [](const LossScaler& scaler) { return scaler.skipped_in_a_row() > 0; });
+int64_t Session::overflows() const {
+  return std::accumulate(scalers.begin(), scalers.end(), int64_t{0},
+                         [](int64_t sum, const LossScaler& scaler) { return sum + scaler.overflows(); });
 }
 
 void Session::clear_cast_cache() const {
   if (cast_rules) cast_rules->cache().clear();
+  // Calls outside of a handle go by the newest rules, maybe of a later call that trains the same weights.
+  const auto newest = current_session();
+  if (newest && newest.get() != this && newest->cast_rules) newest->cast_rules->cache().clear();
+}
+
+std::vector<std::shared_ptr<MasterProvider>> Session::providers() const {
+  std::vector<std::shared_ptr<MasterProvider>> in_use;
+  for (const auto& weak : optimizers) {
+    auto optimizer = weak.lock();
+    if (optimizer && !optimizer->is_retired()) in_use.push_back(std::move(optimizer));
+  }
+  return in_use;
 }
 
 void Session::make_masters() const {
   if (!has_masters()) return;
-  for (const auto& weak : optimizers) {
-    if (const auto optimizer = weak.lock()) optimizer->make_masters();
-  }
+  for (const auto& optimizer : providers()) optimizer->make_masters();
 }
 
 void Session::drop_obsolete_master_backups() const {
-  for (const auto& weak : optimizers) {
-    if (const auto optimizer = weak.lock()) optimizer->drop_obsolete_master_backups();
-  }
+  for (const auto& optimizer : providers()) optimizer->drop_obsolete_master_backups();
 }
 
 at::Tensor Session::master_of(const at::Tensor& parameter) const {
-  for (const auto& weak : optimizers) {
-    if (const auto optimizer = weak.lock()) {
-      const at::Tensor master = optimizer->master_of(parameter);
-      if (master.defined()) return master;
-    }
+  for (const auto& optimizer : providers()) {
+    const at::Tensor master = optimizer->master_of(parameter);
+    if (master.defined()) return master;
   }
   return {};
 }
@@ -85,9 +106,8 @@ at::Tensor Session::master_of(const at::Tensor& parameter) const {
 at::Tensor Session::master_values_of(const at::Tensor& parameter) const {
   const at::Tensor master = master_of(parameter);
   if (master.defined()) return master;
-  for (const auto& weak : optimizers) {
-    const auto optimizer = weak.lock();
-    const at::Tensor kept = optimizer ? optimizer->kept_master_of(parameter) : at::Tensor();
+  for (const auto& optimizer : providers()) {
+    const at::Tensor kept = optimizer->kept_master_of(parameter);
     if (kept.defined()) return kept;
   }
   return {};
@@ -97,9 +117,8 @@ void Session::load_master(const at::Tensor& parameter, const at::Tensor& value) 
   const at::NoGradGuard no_grad;
   const at::Tensor master = master_of(parameter);
   if (master.defined()) return void(master.copy_(value));
-  for (const auto& weak : optimizers) {
-    const auto optimizer = weak.lock();
-    if (optimizer && optimizer->load_kept_master(parameter, value)) return;
+  for (const auto& optimizer : providers()) {
+    if (optimizer->load_kept_master(parameter, value)) return;
   }
 }
 
@@ -110,18 +129,42 @@ LossScaler& Session::scaler(int64_t loss_id) {
   return scalers[loss_id];
 }
 
-void assign(at::Tensor tensor, const at::Tensor& value, const Session* session) {
-  const at::NoGradGuard no_grad;
-  tensor.copy_(value);
-  if (session) session->load_master(tensor, value);
+Sessions sessions_that_know(const std::vector<at::Tensor>& tensors, const std::shared_ptr<Session>& own) {
+  Sessions found;
+  if (own) found.push_back(own);
+  for (auto& session : living_sessions()) {
+    if (session == own || !session->has_masters()) continue;
+    Params known;
+    for (const auto& optimizer : session->providers()) optimizer->add_trained(known);
+    const bool knows = std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+      return session->parameter_names->has(tensor) || known.count(tensor.unsafeGetTensorImpl()) > 0;
+    });
+    if (knows) found.push_back(std::move(session));
+  }
+  return found;
 }
 
-void load_values(const Session* session, const std::function<void()>& load) {
-  if (!session) return load();
-  session->make_masters();
+void assign(at::Tensor tensor, const at::Tensor& value, const Sessions& sessions) {
+  const at::NoGradGuard no_grad;
+  tensor.copy_(value);
+  for (const auto& session : sessions) session->load_master(tensor, value);
+}
+
+at::Tensor master_values_of(const at::Tensor& parameter, const Sessions& sessions) {
+  for (const auto& session : sessions) {
+    const at::Tensor values = session->master_values_of(parameter);
+    if (values.defined()) return values;
+  }
+  return {};
+}
+
+void load_values(const Sessions& sessions, const std::function<void()>& load) {
+  for (const auto& session : sessions) session->make_masters();
   load();
-  session->drop_obsolete_master_backups();
-  session->clear_cast_cache();
+  for (const auto& session : sessions) {
+    session->drop_obsolete_master_backups();
+    session->clear_cast_cache();
+  }
 }
 
 std::shared_ptr<Session> current_session() {
@@ -132,6 +175,9 @@ std::shared_ptr<Session> current_session() {
 void set_current_session(std::shared_ptr<Session> session) {
   std::lock_guard<std::mutex> lock(current().mutex);
   set_newest_parameter_names(session ? session->parameter_names : nullptr);
+  auto& living = current().living;
+  living.erase(std::remove_if(living.begin(), living.end(), [](const auto& each) { return each.expired(); }), living.end());
+  if (session) living.push_back(session);
   current().session = std::move(session);
 }
 
@@ -159,8 +205,6 @@ CastRecords& cast_records() {
   static CastRecords instance;
   return instance;
 }
-
-using Params = std::unordered_set<const at::TensorImpl*>;
 
 // The groups count as well as the masters: an optimizer gets its masters at its first use, and some keep them out of sight, as
 // remainders or in parts on several ranks. A frozen parameter counts only with a master.
@@ -206,11 +250,11 @@ void remember_cast(const at::Tensor& param, const std::shared_ptr<Session>& sess
 }
 
 void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32, const Params& trained) {
-  std::unordered_map<std::shared_ptr<Session>, std::vector<at::Tensor>> cast_by;
+  std::vector<at::Tensor> cast;
   for (const auto& [name, tensor] : tensors_of(module)) {
-    if (auto session = session_that_cast(tensor)) cast_by[std::move(session)].push_back(tensor);
+    if (was_cast_by_amp(tensor)) cast.push_back(tensor);
   }
-  for (const auto& [session, tensors] : cast_by) retire_optimizers(*session, tensors, trained);  // before they are FP32
+  for (const auto& session : living_sessions()) retire_optimizers(*session, cast, trained);  // before they are FP32
   for (auto& [name, tensor] : tensors_of(module)) {
     if (!was_cast_by_amp(tensor)) continue;
     if (!is_low_precision(tensor.scalar_type())) continue;

@@ -42,7 +42,11 @@ class MasterProvider {
   virtual void weights_were_written() = 0;
   /// A later `initialize` gave the model's parameters to another optimizer.
   virtual void retire() = 0;
+  virtual bool is_retired() const = 0;
 };
+
+struct Session;
+using Sessions = std::vector<std::shared_ptr<Session>>;
 
 /// The state of one `initialize` call: settings, loss scalers, names of the models' parameters, optimizers. Handles keep their
 /// session alive. `amp::state_dict` and other functions without a handle use the newest session.
@@ -64,8 +68,8 @@ struct Session : std::enable_shared_from_this<Session> {
   std::shared_ptr<Float8History> float8_history() const { return cast_rules ? cast_rules->float8_history() : nullptr; }
   /// Of the first loss; 1 without loss scalers.
   double first_loss_scale() const { return scalers.empty() ? 1 : scalers.front().loss_scale(); }
-  /// Whether any loss skipped its newest step.
-  bool has_skipped() const;
+  /// Number of overflows of all losses so far. Each skips a step; several passes of one step may overflow.
+  int64_t overflows() const;
   bool has_masters() const { return settings.properties.master_weights.value_or(false); }
   /// The parameter's name in its model, or a description if it belongs to no model.
   std::string plain_name_of(const at::Tensor& parameter) const;
@@ -84,15 +88,26 @@ struct Session : std::enable_shared_from_this<Session> {
   void load_master(const at::Tensor& parameter, const at::Tensor& value) const;
   /// Errors: IndexError if `loss_id` is out of range.
   LossScaler& scaler(int64_t loss_id);
+
+ private:
+  friend Sessions sessions_that_know(const std::vector<at::Tensor>& tensors, const std::shared_ptr<Session>& own);
+  /// Its optimizers that are alive and not retired.
+  std::vector<std::shared_ptr<MasterProvider>> providers() const;
 };
 
-/// Copies a value from a checkpoint into a parameter or buffer, rounded to its dtype, and into the FP32 master that `session`
-/// keeps for it: the next step would otherwise overwrite the parameter with the old master. `session` may be null.
-void assign(at::Tensor tensor, const at::Tensor& value, const Session* session);
+/// `own`, unless it is null, and every other session that may keep a master of one of these tensors: its models or its
+/// optimizers have it.
+Sessions sessions_that_know(const std::vector<at::Tensor>& tensors, const std::shared_ptr<Session>& own);
 
-/// Calls `load`, which writes values of a file into parameters, buffers and masters. All masters are made before it, and
-/// nothing that was kept of older values outlives it. `session` may be null.
-void load_values(const Session* session, const std::function<void()>& load);
+/// Copies a value from a checkpoint into a parameter or buffer, rounded to its dtype, and into the FP32 master that one of
+/// these sessions keeps for it: the next step would otherwise overwrite the parameter with the old master.
+void assign(at::Tensor tensor, const at::Tensor& value, const Sessions& sessions);
+/// The values of the master that one of these sessions keeps, as `Session::master_values_of`.
+at::Tensor master_values_of(const at::Tensor& parameter, const Sessions& sessions);
+
+/// Calls `load`, which writes values of a file into parameters, buffers and masters of these sessions. All masters are made
+/// before it, and nothing that was kept of older values outlives it.
+void load_values(const Sessions& sessions, const std::function<void()>& load);
 
 /// The newest session, or null before the first `initialize`.
 std::shared_ptr<Session> current_session();

@@ -125,15 +125,54 @@ TEST_F(Rejects, AReplacedOptimizerAndOneInsideABlock) {
   scaled.backward();
 }
 
+std::map<std::string, amp::detail::ArchiveTree>& states_in(CheckpointContent& content, size_t optimizer = 0) {
+  return content.optimizers[optimizer].archive.children.at("state").children;
+}
+
 TEST_F(Rejects, AStateThatTheOptimizerRejectsIsRolledBack) {
-  for (const char* key : {"exp_avg_sq", "step"}) {
-    const auto message = refusal_after([&](CheckpointContent& content) {
-      auto& states = content.optimizers[0].archive.children.at("state").children;
-      states.at("3").values["step"] = c10::IValue("three");
-      states.at("5").values.erase(key);
-    });
-    EXPECT_FALSE(message.empty()) << key;
-  }
+  const auto of_text = [](CheckpointContent& content) { states_in(content).at("3").values["step"] = c10::IValue("three"); };
+  const auto missing = [](CheckpointContent& content) { states_in(content).at("5").values.erase("step"); };
+  EXPECT_FALSE(refusal_after(of_text).empty());
+  EXPECT_FALSE(refusal_after(missing).empty());
+}
+
+TEST_F(Rejects, AStateThatTheSecondOptimizerRejectsRollsBackBoth) {
+  Mlp a, b;
+  torch::optim::Adam of_a(a->parameters(), 0.01), of_b(b->parameters(), 0.01);
+  auto [nets, opts] = amp::initialize(std::tie(a, b), std::tie(of_a, of_b), "O2", quiet());
+  auto& [net_a, net_b] = nets;
+  auto& [opt_a, opt_b] = opts;
+  const auto train = [&na = net_a, &nb = net_b, &oa = opt_a, &ob = opt_b] {
+    train_step(na, oa, features());
+    train_step(nb, ob, features());
+  };
+  train();
+  amp::save_checkpoint(file_, nets, opts);
+  auto content = amp::detail::content_of(amp::detail::read_safetensors(file_));
+  states_in(content, 1).at("0").values["step"] = c10::IValue("three");
+  amp::detail::write_safetensors(file_, amp::detail::file_of(content));
+  train();
+  train_step(net_a, opt_a, features() * INFINITY, /*step=*/false);
+  amp::save_checkpoint(before_, nets, opts);
+  const auto message = message_of([&, &n = nets, &o = opts] { amp::load_checkpoint(file_, n, o); });
+  EXPECT_TRUE(contains(message, "nothing was changed")) << message;
+  amp::save_checkpoint(folder_ / "after", nets, opts);
+  EXPECT_TRUE(read_bytes(folder_ / "after") == read_bytes(before_));
+  opt_a.step();
+  EXPECT_TRUE(amp::step_result(opt_a).skipped);
+}
+
+TEST_F(Rejects, AFailedLoadKeepsTheSkipOfTheNextStep) {
+  target_->optimizer->zero_grad();
+  target_->backward(1);  // Inf
+  torch::manual_seed(kSeed);
+  target_->save(before_);
+  bytes_ = target_->bytes();
+  const auto of_text = [](CheckpointContent& content) { states_in(content).at("3").values["step"] = c10::IValue("three"); };
+  EXPECT_FALSE(refusal_after(of_text).empty());
+  target_->optimizer->step();
+  EXPECT_TRUE(amp::step_result(*target_->optimizer).skipped);
+  EXPECT_EQ(target_->bytes(), bytes_);
 }
 
 TEST_F(Rejects, InvalidStatesOptionsAndScalers) {
@@ -142,6 +181,9 @@ TEST_F(Rejects, InvalidStatesOptionsAndScalers) {
                  content.optimizers[0].archive.children.at("state").children.at("4").values["exp_avg"] = torch::zeros({2, 3});
                }),
                "the state 'exp_avg' of the parameter 'model0/fc1.weight' has shape [2, 3], expected [5, 48]"));
+  EXPECT_TRUE(contains(
+      refusal_after([](CheckpointContent& content) { states_in(content).at("4").values["exp_avg"] = torch::zeros({1}); }),
+      "has shape [1], expected [5, 48]"));
   EXPECT_TRUE(contains(refusal_after([](CheckpointContent& content) {
                          auto& states = content.optimizers[0].archive.children.at("state").children;
                          states["99"] = states.at("4");
