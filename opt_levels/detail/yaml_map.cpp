@@ -237,7 +237,10 @@ std::string write_yaml_map(const std::vector<std::pair<std::string, std::string>
 std::string write_yaml_list(const std::string& key, const std::vector<std::string>& items) {
   YAML::Emitter out;
   out << YAML::BeginMap << YAML::Key << key << YAML::Value << YAML::BeginSeq;
-  for (const auto& item : items) out << item;
+  for (const auto& item : items) {
+    if (Scalar{item}.is_none()) out << YAML::DoubleQuoted;  // more words than yaml-cpp itself quotes
+    out << item;
+  }
   out << YAML::EndSeq << YAML::EndMap;
   return std::string(out.c_str(), out.size()) + "\n";
 }

@@ -53,6 +53,18 @@ class Hostile(unittest.TestCase):
         training.run(gradients_of(training), 0, steps)
         return training
 
+    def test_saving_touches_no_other_file_and_follows_links(self):
+        training = self.trained("adam", "scaler")
+        other, link = self.path.with_name(f"state.{os.getpid()}"), self.path.with_name("link")
+        other.write_text("another file")
+        link.symlink_to(self.path.name)
+        before = content_of(self.path)
+        training_state.save(link, training.model, training.optimizer, training.scaler)
+        self.assertTrue(link.is_symlink())
+        self.assertNotEqual(content_of(self.path), before)
+        self.assertEqual(other.read_text(), "another file")
+        self.assertEqual(sorted(os.listdir(self.path.parent)), sorted(["link", "state", other.name]))
+
     def rewrite(self, damage):
         with safetensors.safe_open(self.path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}

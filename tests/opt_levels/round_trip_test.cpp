@@ -53,6 +53,7 @@ const char* const kCastingAnyModel = "O0 O2 O3 O5";
 const RoundTripRow kRoundTripRows[] = {
     {"", kAll},
     {"enabled: true\n", kAll},
+    {"float32_modules:\n  - \"none\"\n  - \"None\"\n  - \"null\"\n  - \"~\"\n", kAll},
     {"enabled: false\n", kAll},
     {"cast_model_type: false\n", kAnyModel},
     {"cast_model_type: float32\n", kAnyModel},

@@ -10,6 +10,7 @@ The optimizer is a torch.optim.SGD, Adam, AdamW, RMSprop or Adagrad whose parame
 
 import json
 import os
+import tempfile
 
 import safetensors
 import safetensors.torch
@@ -176,10 +177,8 @@ def _check_state(name, state, group, param_name, param):
 
 def _write(path, tensors, metadata):
     """Replaces the file as a whole, so that no reader sees a part of it."""
-    beside = f"{os.fspath(path)}.{os.getpid()}"
-    try:
-        safetensors.torch.save_file(tensors, beside, metadata=metadata)
-        os.replace(beside, path)
-    finally:
-        if os.path.exists(beside):
-            os.unlink(beside)
+    target = os.path.realpath(path)  # a link stays one
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".tmp", dir=os.path.dirname(target)) as folder:
+        whole = os.path.join(folder, "state")
+        safetensors.torch.save_file(tensors, whole, metadata=metadata)
+        os.replace(whole, target)
