@@ -22,7 +22,7 @@ endif()
 # Exports the public names only: no templates of yaml-cpp or torch, and no kernels.
 set(exports "${CMAKE_CURRENT_LIST_DIR}/exports.map")
 target_link_options(apex_cpp_shared PRIVATE "LINKER:--version-script=${exports}")
-if(NOT APEX_CPP_SANITIZE)
+if(PROJECT_IS_TOP_LEVEL AND NOT APEX_CPP_SANITIZE)  # Clang leaves a sanitizer's names to the program
   target_link_options(apex_cpp_shared PRIVATE LINKER:-z,defs)
 endif()
 target_link_libraries(apex_cpp_shared PUBLIC apex_torch PRIVATE yaml-cpp)

@@ -75,11 +75,25 @@ if(APEX_CPP_SANITIZE MATCHES "thread")
   set(APEX_CPP_TEST_THREADS 1)
 endif()
 
+# A LibTorch folder alone is enough for the library, and not for the tests: names what they lack.
+set(APEX_CPP_TESTS_LACK "")
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(NOT Python3_Interpreter_FOUND)
+  set(APEX_CPP_TESTS_LACK "Python 3")
+endif()
+
 # Tests read headers of the CUDA runtime also in builds without CUDA.
 find_path(APEX_CPP_CUDA_RUNTIME_INCLUDE_DIR cuda_runtime_api.h
   HINTS "${torch_folder}/../nvidia/cu13/include" "${APEX_CPP_THRUST_INCLUDE_DIR}" "${APEX_CPP_THRUST_INCLUDE_DIR}/.." NO_DEFAULT_PATH
   DOC "Folder of the CUDA runtime's headers, which pip installs beside torch")
 mark_as_advanced(APEX_CPP_CUDA_RUNTIME_INCLUDE_DIR)
+if(NOT APEX_CPP_HAS_CUDA)
+  find_library(APEX_CPP_TORCH_CUDA torch_cuda HINTS "${torch_folder}/lib" NO_DEFAULT_PATH)
+  mark_as_advanced(APEX_CPP_TORCH_CUDA)
+  if(NOT APEX_CPP_TORCH_CUDA OR NOT APEX_CPP_CUDA_RUNTIME_INCLUDE_DIR)
+    set(APEX_CPP_TESTS_LACK "a LibTorch with CUDA, and the headers of the CUDA runtime beside it")
+  endif()
+endif()
 
 # apex_link_data_parallel(target): torch::nn::parallel::data_parallel is always declared, but its header reads those of the CUDA runtime, and
 # only libtorch_cuda defines it. Builds without CUDA find both beside their LibTorch.
@@ -87,8 +101,6 @@ function(apex_link_data_parallel target)
   if(APEX_CPP_HAS_CUDA)
     return()
   endif()
-  find_library(APEX_CPP_TORCH_CUDA torch_cuda HINTS "${torch_folder}/lib" NO_DEFAULT_PATH REQUIRED)
-  mark_as_advanced(APEX_CPP_TORCH_CUDA)
   target_link_libraries(${target} PUBLIC "${APEX_CPP_TORCH_CUDA}")
   target_include_directories(${target} SYSTEM PUBLIC "${APEX_CPP_CUDA_RUNTIME_INCLUDE_DIR}")
 endfunction()

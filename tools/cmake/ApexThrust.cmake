@@ -1,9 +1,11 @@
 # Finds Thrust's headers: beside torch, where tools/setup installs the nvidia-cuda-cccl package, or in a CUDA toolkit. Thrust is compiled
-# into the library; users of the library do not need it.
-find_path(APEX_CPP_THRUST_INCLUDE_DIR thrust/system/omp/execution_policy.h
+# into the library; users of the library do not need it. Older Thrusts, such as Debian's libthrust-dev, lack the file that is looked for. It
+# is not looked for in /usr/include: as -isystem that folder would hide stdlib.h from the standard library.
+find_path(APEX_CPP_THRUST_INCLUDE_DIR cuda/std/__cccl/version.h
   HINTS "${torch_folder}/../nvidia/cu13" ENV CUDA_HOME ENV CUDA_PATH
   PATHS /usr/local/cuda
   PATH_SUFFIXES include/cccl include
+  NO_CMAKE_SYSTEM_PATH
   DOC "Folder of thrust/")
 if(NOT APEX_CPP_THRUST_INCLUDE_DIR)
   # The same headers for every processor.
