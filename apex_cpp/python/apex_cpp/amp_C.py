@@ -1,7 +1,7 @@
 """Apex's extension module amp_C, by the kernels of apex_cpp: its functions, its arguments in its order, CPU and CUDA tensors.
 
 What each does, its dtypes, flags and errors: the headers apex_cpp/amp_C/*.h beside this file. Bad arguments are ValueError or
-RuntimeError, raised before anything is changed. The kernels for CUDA tensors have run on one GPU, an H200, from C++.
+RuntimeError, raised before anything is changed. The kernels for CUDA tensors have run on an H200 and an H100, from C++.
 """
 
 import pathlib
