@@ -337,6 +337,8 @@ TEST_F(CacheInTraining, AStepOfAnEarlierCallsOptimizerIsSeenByTheOriginal) {
   Mlp original = model;
   auto [net, opt] = amp::initialize(model, optimizer, "O4", quiet());
   auto [net2, opt2] = amp::initialize(model, second, "O4", quiet());
+  Mlp baseline;
+  const auto without_amp = amp::initialize(baseline, "O4", quiet().enabled(false));  // leaves the thread's casts on
   const Tensor before = original->forward(features());
   { amp::scale_loss(before.sum(), opt).backward(); }
   opt.step();

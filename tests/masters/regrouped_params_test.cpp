@@ -69,21 +69,6 @@ class RegroupedParams : public AmpTest, public ::testing::WithParamInterface<con
   std::vector<std::shared_ptr<torch::optim::SGD>> opts;
 };
 
-// The pass gave its master a gradient, which no step has used and which the program has dropped in the model.
-TEST_P(RegroupedParams, AGroupThatReturnsBringsNoDroppedGradient) {
-  step({&opt()});
-  zero_grad();
-  { amp::scale_loss(loss() * 100, opt()).backward(); }
-  const auto group = take_out_last_group();
-  opt().step();
-  opt().param_groups().push_back(group);
-  for (auto& net : nets) net->zero_grad();
-  { amp::scale_loss(loss() * 0, opt()).backward(); }
-  for (const Tensor& param : opt().param_groups().back().params()) {
-    EXPECT_FALSE(param.grad().defined() && param.grad().count_nonzero().item<int64_t>() > 0);
-  }
-}
-
 TEST_P(RegroupedParams, AReplacedTensorIsReleasedAndTheNewOneTrains) {
   step({&opt()});
   for (int times = 0; times < 3; ++times) {

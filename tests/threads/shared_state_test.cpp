@@ -190,6 +190,23 @@ TEST_F(SharedState, TheNewestCasts) {
   at_once({begin_and_end, begin_and_end, ask, take});
 }
 
+TEST_F(SharedState, InitializingAndLoadingWhileOthersTrainTheirOwnModels) {
+  const auto train = [] {
+    Mlp model;
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    auto [net, opt] = amp::initialize(model, optimizer, "O2", quiet().loss_scale(8.0));
+    train_step(net, opt, features());
+  };
+  const auto load = [] {
+    Mlp model, other;
+    auto net = amp::initialize(model, "O2", quiet());
+    std::stringstream file;
+    torch::save(other, file);
+    torch::load(net, file);
+  };
+  at_once({train, train, load});
+}
+
 TEST_F(SharedState, TheSessionsThatCastWeights) {
   Mlp model, another;
   auto net = amp::initialize(model, "O2", quiet());

@@ -197,13 +197,18 @@ RulesInForce rules_in_force(const ThreadCasts& here) {
 
 bool are_casts_on() { return c10::impl::tls_is_dispatch_key_included(kCastKey); }
 
+std::shared_ptr<const CastRules> rules_outside_of_handles() {
+  const auto& here = thread_casts();
+  return here.rules ? here.rules : carried_rules();
+}
+
 std::shared_ptr<const CastRules> listed_casts_in_force() {
   const auto& here = thread_casts();
   if (!are_casts_on()) return nullptr;
   const RulesInForce in_force = rules_in_force(here);
   const CastRules* const rules = in_force.rules;
   if (!rules || in_force.only_mixes || in_force.disabled || rules->mode() != CastRules::Mode::casts) return nullptr;
-  return rules == here.of_block.get() ? here.of_block : here.rules ? here.rules : carried_rules();
+  return rules == here.of_block.get() ? here.of_block : rules_outside_of_handles();
 }
 
 namespace {

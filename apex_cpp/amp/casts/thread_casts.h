@@ -93,8 +93,8 @@ class ForwardScope {
 };
 
 /// Active during the backward pass of a `scale_loss` block, whose session has `rules`: on this thread the graph is
-/// differentiated by the rules by which handles made it, whatever was initialized since; what was computed outside of handles
-/// is computed again by the thread's own rules. Where the session has none, a thread without casts gets the newest rules.
+/// differentiated by these rules, whatever was initialized since; what was computed outside of handles is computed again by the
+/// thread's own rules. Where the session has none, a thread without casts gets the newest rules.
 /// Autograd's threads of GPUs use the newest rules. `creates_graph`: the pass runs with `create_graph`.
 class BackwardScope {
  public:
@@ -122,6 +122,8 @@ struct RulesInForce {
 /// `create_graph` and, on threads other than the block's, a pass that keeps its graph. `enable_casts` has its usual effect
 /// there.
 RulesInForce rules_in_force(const ThreadCasts& here);
+/// The rules of the calling thread's operators outside of handles; null if there are none.
+std::shared_ptr<const CastRules> rules_outside_of_handles();
 /// The rules if the calling thread casts by the lists of O1 and O4; null otherwise.
 std::shared_ptr<const CastRules> listed_casts_in_force();
 /// Whether this thread's operators go through the engine, which decides on each.

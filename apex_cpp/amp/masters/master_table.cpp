@@ -311,8 +311,6 @@ void MasterWeightInit::take_master_back(torch::optim::Optimizer& optimizer, cons
   rekey_param_state(optimizer, param.known->param, param.place);
   TrainedParam& entry = table_.add(param.known->param, param.place);
   entry.last_grads.model = param.known->last_grad;
-  if (entry.master.grad().defined() && entry.last_grads.model.was_dropped(entry.param.grad()))
-    entry.master.mutable_grad().reset();
   entry.mark_edited();
 }
 

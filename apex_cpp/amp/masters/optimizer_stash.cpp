@@ -57,7 +57,7 @@ void OptimizerStash::remember_added_casts() const {
   auto params = params_of(handle()->param_groups());  // with those that are frozen
   for (const TrainedParam* each : table_.all()) params.push_back(each->param);
   for (const at::Tensor& param : params) {
-    if (param.scalar_type() == *type && !was_cast_by_amp(param)) remember_cast(param, session_);
+    if (param.scalar_type() == *type && session_that_cast(param) != session_) remember_cast(param, session_);
   }
 }
 
@@ -407,12 +407,13 @@ void OptimizerStash::zero_grad(bool set_to_none) {
   adopt_new_params();
   for (const TrainedParam* each : table_.all()) clear_grad(each->param, set_to_none || sharded());
   for (TrainedParam* each : table_.with_masters()) each->drop_master_grad();
+  forget_passes();
+  if (!handle()) return;
   for (const auto& group : handle()->param_groups()) {
     for (const at::Tensor& param : group.params()) {  // a step uses the gradients of frozen ones, too
       if (!param.requires_grad()) clear_grad(param, set_to_none || sharded());
     }
   }
-  forget_passes();
 }
 
 void OptimizerStash::forget_passes() {

@@ -1,5 +1,6 @@
 #include <apex_cpp/amp/session/amp_session.h>
 
+#include <apex_cpp/amp/casts/thread_casts.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/parameters.h>
 #include <apex_cpp/amp/tensors/tensor_version.h>
@@ -21,27 +22,14 @@
 namespace apex::amp::detail {
 namespace {
 
-using Params = std::unordered_set<const at::TensorImpl*>;
-
 struct Current {
   std::mutex mutex;
   std::shared_ptr<Session> session;
-  std::vector<std::weak_ptr<Session>> living;  // and some that are gone
 };
 
 Current& current() {
   static Current instance;
   return instance;
-}
-
-// Sessions that were made current and are alive, in that order.
-Sessions living_sessions() {
-  const std::lock_guard<std::mutex> lock(current().mutex);
-  Sessions living;
-  for (const auto& weak : current().living) {
-    if (auto session = weak.lock()) living.push_back(std::move(session));
-  }
-  return living;
 }
 
 }  // namespace
@@ -72,9 +60,9 @@ int64_t Session::overflows() const {
 
 void Session::clear_cast_cache() const {
   if (cast_rules) cast_rules->cache().clear();
-  // Calls outside of a handle go by the newest rules, maybe of a later call that trains the same weights.
-  const auto newest = current_session();
-  if (newest && newest.get() != this && newest->cast_rules) newest->cast_rules->cache().clear();
+  // Calls outside of a handle go by the thread's rules, maybe of a later call that trains the same weights.
+  const auto outside = rules_outside_of_handles();
+  if (outside && outside != cast_rules) outside->cache().clear();
 }
 
 std::vector<std::shared_ptr<MasterProvider>> Session::providers() const {
@@ -129,21 +117,6 @@ LossScaler& Session::scaler(int64_t loss_id) {
   return scalers[loss_id];
 }
 
-Sessions sessions_that_know(const std::vector<at::Tensor>& tensors, const std::shared_ptr<Session>& own) {
-  Sessions found;
-  if (own) found.push_back(own);
-  for (auto& session : living_sessions()) {
-    if (session == own || !session->has_masters()) continue;
-    Params known;
-    for (const auto& optimizer : session->providers()) optimizer->add_trained(known);
-    const bool knows = std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-      return session->parameter_names->has(tensor) || known.count(tensor.unsafeGetTensorImpl()) > 0;
-    });
-    if (knows) found.push_back(std::move(session));
-  }
-  return found;
-}
-
 void assign(at::Tensor tensor, const at::Tensor& value, const Sessions& sessions) {
   const at::NoGradGuard no_grad;
   tensor.copy_(value);
@@ -175,9 +148,6 @@ std::shared_ptr<Session> current_session() {
 void set_current_session(std::shared_ptr<Session> session) {
   std::lock_guard<std::mutex> lock(current().mutex);
   set_newest_parameter_names(session ? session->parameter_names : nullptr);
-  auto& living = current().living;
-  living.erase(std::remove_if(living.begin(), living.end(), [](const auto& each) { return each.expired(); }), living.end());
-  if (session) living.push_back(session);
   current().session = std::move(session);
 }
 
@@ -196,15 +166,30 @@ Session& require_enabled_session(const char* caller) {
 
 namespace {
 
+// The sessions that have cast a tensor, or whose optimizers were given it; the newest is the last.
+using Records = std::vector<std::weak_ptr<Session>>;
+
 struct CastRecords {
   std::mutex mutex;
-  WeakTensorMap<std::weak_ptr<Session>> sessions;
+  WeakTensorMap<Records> of;
+
+  void add(const at::Tensor& tensor, const std::shared_ptr<Session>& session) {
+    Records& records = of.at(tensor);
+    const auto is_over = [&](const std::weak_ptr<Session>& each) {
+      const bool is_same = !each.owner_before(session) && !session.owner_before(each);
+      return is_same || each.expired();
+    };
+    records.erase(std::remove_if(records.begin(), records.end(), is_over), records.end());
+    records.push_back(session);
+  }
 };
 
 CastRecords& cast_records() {
   static CastRecords instance;
   return instance;
 }
+
+using Params = std::unordered_set<const at::TensorImpl*>;
 
 // The groups count as well as the masters: an optimizer gets its masters at its first use, and some keep them out of sight, as
 // remainders or in parts on several ranks. A frozen parameter counts only with a master.
@@ -230,23 +215,38 @@ void retire_optimizers(const Session& session, const std::vector<at::Tensor>& pa
 
 bool was_cast_by_amp(const at::Tensor& tensor) {
   const std::lock_guard<std::mutex> lock(cast_records().mutex);
-  return cast_records().sessions.has(tensor);
+  return cast_records().of.has(tensor);
 }
 
 std::shared_ptr<Session> session_that_cast(const at::Tensor& tensor) {
   const std::lock_guard<std::mutex> lock(cast_records().mutex);
-  const auto* found = cast_records().sessions.find(tensor);
-  return found ? found->lock() : nullptr;
+  const auto* found = cast_records().of.find(tensor);
+  return found ? found->back().lock() : nullptr;
+}
+
+Sessions sessions_that_know(const std::vector<at::Tensor>& tensors, const std::shared_ptr<Session>& own) {
+  Sessions found;
+  if (own) found.push_back(own);
+  const std::lock_guard<std::mutex> lock(cast_records().mutex);
+  for (const at::Tensor& tensor : tensors) {
+    const Records* records = cast_records().of.find(tensor);
+    if (!records) continue;
+    for (const auto& weak : *records) {
+      auto session = weak.lock();
+      if (session && std::count(found.begin(), found.end(), session) == 0) found.push_back(std::move(session));
+    }
+  }
+  return found;
 }
 
 void remember_casts(const torch::nn::Module& module, const std::shared_ptr<Session>& session) {
   const std::lock_guard<std::mutex> lock(cast_records().mutex);
-  for (const auto& [name, tensor] : tensors_of(module)) cast_records().sessions.set(tensor, session);
+  for (const auto& [name, tensor] : tensors_of(module)) cast_records().add(tensor, session);
 }
 
 void remember_cast(const at::Tensor& param, const std::shared_ptr<Session>& session) {
   const std::lock_guard<std::mutex> lock(cast_records().mutex);
-  cast_records().sessions.set(param, session);
+  cast_records().add(param, session);
 }
 
 void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32, const Params& trained) {
@@ -254,9 +254,9 @@ void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32, co
   for (const auto& [name, tensor] : tensors_of(module)) {
     if (was_cast_by_amp(tensor)) cast.push_back(tensor);
   }
-  for (const auto& session : living_sessions()) retire_optimizers(*session, cast, trained);  // before they are FP32
-  for (auto& [name, tensor] : tensors_of(module)) {
-    if (!was_cast_by_amp(tensor)) continue;
+  for (const auto& session : sessions_that_know(cast, nullptr))
+    retire_optimizers(*session, cast, trained);  // before they are FP32
+  for (at::Tensor& tensor : cast) {
     if (!is_low_precision(tensor.scalar_type())) continue;
     tensor.mutable_grad().reset();
     to_float32.cast(tensor);
@@ -265,7 +265,7 @@ void undo_earlier_casts(torch::nn::Module& module, InPlaceCaster& to_float32, co
 
 void forget_dead_tensors() {
   const std::lock_guard<std::mutex> lock(cast_records().mutex);
-  cast_records().sessions.drop_expired();
+  cast_records().of.drop_expired();
 }
 
 namespace {

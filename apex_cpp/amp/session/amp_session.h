@@ -90,13 +90,12 @@ struct Session : std::enable_shared_from_this<Session> {
   LossScaler& scaler(int64_t loss_id);
 
  private:
-  friend Sessions sessions_that_know(const std::vector<at::Tensor>& tensors, const std::shared_ptr<Session>& own);
   /// Its optimizers that are alive and not retired.
   std::vector<std::shared_ptr<MasterProvider>> providers() const;
 };
 
-/// `own`, unless it is null, and every other session that may keep a master of one of these tensors: its models or its
-/// optimizers have it.
+/// `own`, unless it is null, and every other session that may keep a master of one of these tensors: it has cast it, or its
+/// optimizers were given it. Asks no optimizer, which other threads may use.
 Sessions sessions_that_know(const std::vector<at::Tensor>& tensors, const std::shared_ptr<Session>& own);
 
 /// Copies a value from a checkpoint into a parameter or buffer, rounded to its dtype, and into the FP32 master that one of
