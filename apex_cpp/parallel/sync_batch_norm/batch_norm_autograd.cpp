@@ -141,6 +141,8 @@ at::Tensor libtorch_norm(const at::Tensor& input, const NormTensors& tensors, co
                         at::globalContext().userEnabledCuDNN());
 }
 
+at::Tensor converted(const at::Tensor& tensor, c10::ScalarType dtype) { return tensor.defined() ? tensor.to(dtype) : tensor; }
+
 bool all_have(const NormTensors& tensors, c10::ScalarType dtype) {
   const auto all = {&tensors.weight, &tensors.bias, &tensors.running_mean, &tensors.running_var};
   return std::all_of(all.begin(), all.end(),
@@ -152,13 +154,12 @@ at::Tensor in_one_process(const at::Tensor& input, const NormTensors& tensors, c
   const auto type = arithmetic_type(input.scalar_type());
   if (all_have(tensors, input.scalar_type()) || all_have(tensors, type))
     return libtorch_norm(input, tensors, settings, by_batch);
-  const auto in_type = [&](const at::Tensor& tensor) { return tensor.defined() ? tensor.to(type) : tensor; };
-  const NormTensors converted{in_type(tensors.weight), in_type(tensors.bias), in_type(tensors.running_mean),
-                              in_type(tensors.running_var)};
-  const auto output = libtorch_norm(input, converted, settings, by_batch);
+  const NormTensors alike{converted(tensors.weight, type), converted(tensors.bias, type), converted(tensors.running_mean, type),
+                          converted(tensors.running_var, type)};
+  const auto output = libtorch_norm(input, alike, settings, by_batch);
   if (by_batch && tensors.running_mean.defined()) {
-    tensors.running_mean.copy_(converted.running_mean);
-    tensors.running_var.copy_(converted.running_var);
+    tensors.running_mean.copy_(alike.running_mean);
+    tensors.running_var.copy_(alike.running_var);
   }
   return output;
 }
@@ -171,10 +172,9 @@ at::Tensor over_this_rank(const at::Tensor& input, const NormTensors& tensors, c
 }
 
 at::Tensor over_all_ranks(const at::Tensor& input, const NormTensors& tensors, const NormSettings& settings) {
-  const auto arithmetic = [type = arithmetic_type(input.scalar_type())](const at::Tensor& tensor) {
-    return tensor.defined() ? std::optional<at::Tensor>(tensor.to(type)) : std::nullopt;
-  };
-  return SyncedNorm::apply(input, arithmetic(tensors.weight), arithmetic(tensors.bias), tensors, settings);
+  const auto type = arithmetic_type(input.scalar_type());
+  return SyncedNorm::apply(input, if_defined(converted(tensors.weight, type)), if_defined(converted(tensors.bias, type)),
+                           tensors, settings);
 }
 
 // Calls `normalize` with `input` in the shape [N, C, *].
