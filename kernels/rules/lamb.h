@@ -52,8 +52,8 @@ struct LambSums : LambStage1 {
   static constexpr ParamStorage kParamStorage = ParamStorage::split;
   static constexpr Use kUses[] = {Use::read, Use::read, Use::update, Use::update};
 
-  template <class V, class S>
   // The update takes the place of the gradient, which is not stored: a kernel asks the values of lists whether they are exact.
+  template <class V, class S>
   HD void operator()(V& grad, V param, V& exp_avg, V& exp_avg_sq, S& param_squares, S& update_squares) const {
     LambStage1::operator()(grad, param, exp_avg, exp_avg_sq, /*update=*/grad, param_squares, update_squares);
   }

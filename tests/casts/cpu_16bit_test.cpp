@@ -260,7 +260,7 @@ TEST_P(CpuModel, EveryProductOfAStepUsesTheRequestedMode) {
   }
 }
 
-// The thread has no casts any more; a block's backward pass goes by its own session.
+// The thread has no casts any more; a block's backward pass uses the rules of its own session.
 TEST_P(CpuModel, AHandleOfAnEarlierSessionKeepsItsMode) {
   for (const bool resets : {true, false}) {
     ConvNet model, other;

@@ -95,7 +95,7 @@ class RecomputeAtO1 : public AmpTest {
   torch::optim::SGD optimizer{model->parameters(), 0.1};
 };
 
-// The block's backward pass goes by the rules of its session, O1; what the thread computed without casts is computed so again.
+// The block's backward pass uses the rules of its session, O1; what the thread computed without casts is computed so again.
 TEST_F(RecomputeAtO1, OutsideOfAHandleFollowsTheThreadInABlockOfAnEarlierSession) {
   for (const bool resets : {true, false}) {
     Mlp mine, other;

@@ -331,7 +331,7 @@ TEST_F(CacheInTraining, InputsOfAHandleWithinAnotherSessionsForwardAreFreed) {
   EXPECT_TRUE(input.expired());
 }
 
-// A later call trains the same weights; the original's forward goes by its rules.
+// A later call trains the same weights; the original's forward uses its rules.
 TEST_F(CacheInTraining, AStepOfAnEarlierCallsOptimizerIsSeenByTheOriginal) {
   torch::optim::SGD second(model->parameters(), 0.5);
   Mlp original = model;

@@ -16,7 +16,6 @@
 #include <mutex>
 #include <numeric>
 #include <sstream>
-#include <unordered_map>
 #include <utility>
 
 namespace apex::amp::detail {
@@ -60,7 +59,7 @@ int64_t Session::overflows() const {
 
 void Session::clear_cast_cache() const {
   if (cast_rules) cast_rules->cache().clear();
-  // Calls outside of a handle go by the thread's rules, maybe of a later call that trains the same weights.
+  // Calls outside of a handle use the thread's rules, maybe of a later call that trains the same weights.
   const auto outside = rules_outside_of_handles();
   if (outside && outside != cast_rules) outside->cache().clear();
 }

@@ -98,8 +98,8 @@ struct Session : std::enable_shared_from_this<Session> {
 /// optimizers were given it. Asks no optimizer, which other threads may use.
 Sessions sessions_that_know(const std::vector<at::Tensor>& tensors, const std::shared_ptr<Session>& own);
 
-/// Copies a value from a checkpoint into a parameter or buffer, rounded to its dtype, and into the FP32 master that one of
-/// these sessions keeps for it: the next step would otherwise overwrite the parameter with the old master.
+/// Copies a value from a checkpoint into a parameter or buffer, rounded to its dtype, and into the FP32 master that each
+/// of these sessions keeps for it: the next step would otherwise overwrite the parameter with the old master.
 void assign(at::Tensor tensor, const at::Tensor& value, const Sessions& sessions);
 /// The values of the master that one of these sessions keeps, as `Session::master_values_of`.
 at::Tensor master_values_of(const at::Tensor& parameter, const Sessions& sessions);
