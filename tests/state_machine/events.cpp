@@ -37,6 +37,9 @@ void fill_derivatives(Event& event, Random& random) {
   }
 }
 
+// O6 has O5's rules, and slow products.
+std::string random_level(Random& random) { return kModelledLevels[below(5, random)]; }
+
 Event random_block(const Config& config, Random& random) {
   Event event;
   event.optimizers = one_of({1, 1, 2, 3, 3}, random);
@@ -44,6 +47,7 @@ Event random_block(const Config& config, Random& random) {
   event.delay_unscale = !config.smallest_scale && chance(20, random);
   event.delay_overflow_check = chance(10, random);
   event.throws = chance(6, random);
+  if (chance(3, random)) event.bystander_level = random_level(random);
   fill_derivatives(event, random);
   return event;
 }
@@ -63,9 +67,42 @@ Event random_load(const Config& config, Random& random) {
   return event;
 }
 
+// Events are left out to find a short program: the ones after this must suit either set-up.
+Event random_initialize(const Config& config, Random& random) {
+  Event event;
+  event.kind = Event::initialize;
+  event.keeps_handles = chance(50, random);
+  event.again = random_config(kModelledLevels[below(6, random)], random);
+  event.again->losses = config.losses;
+  event.again->smallest_scale = config.smallest_scale;
+  if (config.smallest_scale && event.again->kind == OptimizerKind::fused_sgd_in_fused_order) {
+    event.again->kind = OptimizerKind::fused_sgd;
+  }
+  return event;
+}
+
+Event random_bystander(Random& random) {
+  Event event;
+  event.kind = Event::bystander;
+  event.keeps_handles = chance(50, random);
+  event.bystander_level = random_level(random);
+  return event;
+}
+
+Event random_freeze(Random& random) {
+  Event event;
+  event.kind = Event::freeze;
+  event.param = below(kParams, random);
+  event.on = chance(60, random);
+  return event;
+}
+
 Event random_event(const Config& config, Random& random) {
-  const int dice = below(100, random);
+  const int dice = below(108, random);
   if (dice < 42) return random_block(config, random);
+  if (dice >= 104) return random_freeze(random);
+  if (dice >= 102) return random_bystander(random);
+  if (dice >= 100) return random_initialize(config, random);
   Event event;
   event.optimizer = below(kOptimizers, random);
   if (dice < 67) {
@@ -93,8 +130,9 @@ Event random_event(const Config& config, Random& random) {
 }
 
 const char* name_of(Event::Kind kind) {
-  constexpr const char* kNames[] = {"scale_loss", "plain backward", "step",       "zero_grad",    "model zero_grad",
-                                    "add group",  "load state",     "save state", "master_params"};
+  constexpr const char* kNames[] = {"scale_loss",      "plain backward", "step",       "zero_grad",
+                                    "model zero_grad", "add group",      "load state", "save state",
+                                    "master_params",   "initialize",     "bystander",  "freeze"};
   return kNames[kind];
 }
 
@@ -118,7 +156,11 @@ Config random_config(const std::string& level, Random& random) {
 
 std::vector<Event> random_events(const Config& config, Random& random) {
   std::vector<Event> events(3 + below(chance(20, random) ? 30 : 10, random));
-  for (auto& event : events) event = random_event(config, random);
+  Config now = config;
+  for (auto& event : events) {
+    event = random_event(now, random);
+    if (event.again) now = *event.again;
+  }
   return events;
 }
 
@@ -147,10 +189,15 @@ std::string describe(const Event& event) {
                                      : "0")
          << ", loss " << event.loss << (event.delay_unscale ? ", delay_unscale" : "")
          << (event.delay_overflow_check ? ", delay_overflow_check" : "") << (event.throws ? ", exception" : "");
-  } else {
+  } else if (event.again) {
+    text << " " << describe(*event.again);
+  } else if (event.kind != Event::bystander) {
     text << " optimizer " << event.optimizer << (event.set_to_none ? "" : ", zeros");
   }
-  if (event.kind == Event::add_group) text << ", parameter " << event.param;
+  if (event.bystander_level) text << (pass ? ", bystander at " : " at ") << *event.bystander_level;
+  if (event.keeps_handles) text << ", handles kept";
+  if (event.kind == Event::add_group || event.kind == Event::freeze) text << ", parameter " << event.param;
+  if (event.kind == Event::freeze) text << (event.on ? ", on" : ", off");
   for (int i = 0; pass && i < kParams; ++i) {
     const auto& grad = event.derivatives[i];
     if (grad.defined) text << ", d" << i << " = (" << grad.values[0] << ", " << grad.values[1] << ")";

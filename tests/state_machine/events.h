@@ -13,6 +13,8 @@ namespace apex::test {
 /// The source of a program: 32 random bits a call, or what a fuzzer chose.
 using Random = std::function<uint32_t()>;
 
+inline const std::array<const char*, 6> kModelledLevels = {"O0", "O1", "O2", "O3", "O5", "O6"};
+
 enum class OptimizerKind { sgd, fused_sgd, fused_sgd_in_fused_order };
 /// The model's parameters 0-2 and 5 are cast by the level, 3, 4 and 6 are float32 and outside of the model.
 /// Optimizer 0 starts with 0, 1, 3; optimizer 1 with 2, 4; parameters 5 and 6 can be added to either.
@@ -44,6 +46,9 @@ struct Event {
     load_state,  // amp.load_state_dict
     save_state,
     materialize,  // amp.master_params
+    initialize,   // the same model again, with new optimizers
+    bystander,    // initialize of another model, which trains a step
+    freeze,       // requires_grad_ of a parameter, off or on
   };
   Kind kind = backward;
 
@@ -56,10 +61,14 @@ struct Event {
   bool set_to_none = true;
   /// Of a backward pass: d loss / d parameter, undefined where the parameter takes no part.
   std::array<Gradient, kParams> derivatives;
-  int param = 5;  // of add_group
+  int param = 5;   // of add_group and freeze
+  bool on = true;  // of freeze
   /// Of load_state: what the n-th saved scaler holds, or the last saved state where there is none; a foreign key after them.
   std::vector<std::pair<double, int64_t>> saved;
   bool foreign_key = false;
+  std::optional<Config> again;  // of initialize
+  bool keeps_handles = false;   // of initialize: those of the call before, which are not used; of bystander: its own
+  std::optional<std::string> bystander_level;  // its level; of backward: it trains within the block
 };
 
 Config random_config(const std::string& level, Random& random);

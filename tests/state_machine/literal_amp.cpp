@@ -44,10 +44,11 @@ bool LiteralAmp::in_fused_order(const Optimizer& optimizer) const {
   return has_masters(config_) && config_.kind == OptimizerKind::fused_sgd_in_fused_order && !optimizer.materialized;
 }
 
-// MW-01..06, MW-08.
+// MW-01..06, MW-08. apex_cpp: a parameter that is unfrozen later is sorted by the next call.
 void LiteralAmp::lazy_init(Optimizer& optimizer) {
-  for (; optimizer.sorted < optimizer.params.size(); ++optimizer.sorted) {
-    const int param = optimizer.params[optimizer.sorted];
+  for (const int param : optimizer.params) {
+    if (optimizer.is_sorted[param] || (has_masters(config_) && frozen_[param])) continue;
+    optimizer.is_sorted[param] = true;
     if (type_of(param) == Type::single) {
       optimizer.floats.push_back(param);
       if (has_masters(config_) && !optimizer.lazy_init_called) state_.params[param].grad = {};
@@ -69,7 +70,7 @@ void LiteralAmp::apply(const Event& event) {
       return backward(event);
     case Event::plain_backward:
       for (int i = 0; i < kParams; ++i) {
-        if (!takes_plain_gradients(config_, i)) continue;
+        if (!takes_plain_gradients(config_, i) || frozen_[i]) continue;
         accumulate(i, event.derivatives[i], 1.0);
         for (Optimizer& each : optimizers_) each.added[i] = each.added[i] && !event.derivatives[i].defined;
       }
@@ -83,19 +84,44 @@ void LiteralAmp::apply(const Event& event) {
     case Event::add_group:
       return add_group(optimizer, event.param);
     case Event::load_state:
-      return load_state(event);
+      if (is_newest_) load_state(event);
+      return;
     case Event::save_state:
+      if (!is_newest_) return;
       saved_.emplace();
       for (const auto& scaler : state_.scalers) saved_->emplace_back(scaler.scale, scaler.unskipped);  // SD-01
       return;
     case Event::materialize:
       return materialize(optimizer);
+    case Event::initialize:
+      return initialize_again(*event.again);
+    case Event::bystander:
+      is_newest_ = false;  // apex_cpp: another model's session changes nothing else
+      return;
+    case Event::freeze:
+      frozen_[event.param] = event.on;
+      return;
+  }
+}
+
+// INIT-11, BUG-07. apex_cpp: casts do not stack. What amp cast to 16 bits begins anew with its values, and without a gradient.
+void LiteralAmp::initialize_again(const Config& config) {
+  const LiteralAmp before = *this;
+  *this = LiteralAmp(config);
+  saved_ = before.saved_;
+  frozen_ = before.frozen_;
+  for (int i = 0; i < kParams; ++i) {
+    Weight& weight = state_.params[i] = before.state_.params[i];
+    weight.values = scaled(weight.values, 1, type_of(i));
+    weight.grad.values = scaled(weight.grad.values, 1, type_of(i));
+    if (before.type_of(i) != Type::single) weight.grad = {};
   }
 }
 
 // ---- a scale_loss block ----
 
 bool LiteralAmp::takes_part(const Event& event, int param) const {
+  if (frozen_[param]) return false;
   for (int i = 0; i < kOptimizers; ++i) {
     const auto& params = optimizers_[i].params;
     if ((event.optimizers & (1 << i)) && std::find(params.begin(), params.end(), param) != params.end()) return true;
@@ -113,6 +139,7 @@ void LiteralAmp::accumulate(int param, const Gradient& derivative, double scale)
 }
 
 void LiteralAmp::backward(const Event& event) {
+  is_newest_ = is_newest_ && !event.bystander_level;
   const ScalerState& scaler = state_.scalers[event.loss];
   const bool short_cut = !has_masters(config_) && !config_.dynamic && scaler.scale == 1.0;  // SL-04
   if (!short_cut) {

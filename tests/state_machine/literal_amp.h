@@ -23,8 +23,8 @@ class LiteralAmp {
   };
   /// An optimizer with its stash (OPT-02).
   struct Optimizer {
-    std::vector<int> params;  // of its groups
-    size_t sorted = 0;        // of them, by lazy init
+    std::vector<int> params;                // of its groups
+    std::array<bool, kParams> is_sorted{};  // by lazy init
     bool lazy_init_called = false;
     std::vector<int> halves, floats;
     std::array<Gradient, kParams> stash;
@@ -64,6 +64,7 @@ class LiteralAmp {
   void add_group(Optimizer& optimizer, int param);
   void load_state(const Event& event);
   void materialize(Optimizer& optimizer);
+  void initialize_again(const Config& config);
 
   // Unscaling and the scaler.
   void post(Optimizer& optimizer, const ScalerState& scaler);
@@ -90,7 +91,9 @@ class LiteralAmp {
   std::array<bool, kParams> has_momentum_{};
   // PORT: a zero_grad of the module reaches the masters before they are used.
   std::array<bool, kParams> marked_{}, zeroed_{};
+  std::array<bool, kParams> frozen_{};
   std::optional<std::vector<std::pair<double, int64_t>>> saved_;
+  bool is_newest_ = true;  // apex_cpp: state_dict and load_state_dict are the newest call's
   bool overflow_ = false;  // the device flag
 };
 

@@ -1,5 +1,6 @@
 #include "tests/state_machine/product.h"
 
+#include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/torch_compat/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -9,6 +10,13 @@ namespace apex::test {
 namespace {
 
 using torch::Tensor;
+
+struct BystanderImpl : torch::nn::Module {
+  BystanderImpl() : weight(register_parameter("weight", torch::ones({2, 2}))) {}
+  Tensor forward(const Tensor& x) { return x.mm(weight); }
+  Tensor weight;
+};
+TORCH_MODULE(Bystander);
 
 /// Tells an exception that the program throws itself.
 struct Abandoned {};
@@ -96,9 +104,11 @@ class TypedHandle : public Handle {
   amp::AmpOptimizer<Opt> handle_;
 };
 
+amp::InitializeOptions quiet() { return amp::InitializeOptions().verbosity(0); }
+
 amp::InitializeOptions options_of(const Config& config) {
-  amp::InitializeOptions options;
-  options.verbosity(0).num_losses(config.losses).max_loss_scale(config.max_scale);
+  amp::InitializeOptions options = quiet();
+  options.num_losses(config.losses).max_loss_scale(config.max_scale);
   if (config.dynamic) {
     options.loss_scale("dynamic");
   } else {
@@ -109,8 +119,8 @@ amp::InitializeOptions options_of(const Config& config) {
 }
 
 template <class Opt, class Options>
-void initialize(const Config& config, const Options& options, Net& net, std::vector<Tensor> first, std::vector<Tensor> second,
-                std::vector<std::unique_ptr<Handle>>& handles) {
+void initialize_as(const Config& config, const Options& options, Net& net, std::vector<Tensor> first,
+                   std::vector<Tensor> second, std::vector<std::unique_ptr<Handle>>& handles) {
   Opt a(std::move(first), options), b(std::move(second), options);
   auto [model, opts] = amp::initialize(net, std::tie(a, b), config.level, options_of(config));
   handles.push_back(std::make_unique<TypedHandle<Opt>>(std::move(std::get<0>(opts))));
@@ -125,31 +135,62 @@ NetImpl::NetImpl(const std::vector<std::pair<int, Tensor>>& parameters) {
   for (const auto& [index, tensor] : parameters) register_parameter("p" + std::to_string(index), tensor);
 }
 
-Product::Product(const Config& config) : config_(config), owner_{0, 0, 1, 0, 1, -1, -1} {
+Product::Product(const Config& config) : config_(config) {
   std::vector<std::pair<int, Tensor>> in_model;
   for (int i = 0; i < kParams; ++i) {
     params_[i] = tensor_of(initial_values(i), torch::kFloat).requires_grad_();
     if (is_cast(i)) in_model.emplace_back(i, params_[i]);
   }
   net_ = Net(in_model);
+  initialize();
+}
+
+void Product::initialize() {
+  owner_ = {0, 0, 1, 0, 1, -1, -1};
   const std::vector<Tensor> first{params_[0], params_[1], params_[3]}, second{params_[2], params_[4]};
-  if (config.kind == OptimizerKind::sgd) {
-    const auto options = torch::optim::SGDOptions(kLearningRate).momentum(config.momentum);
-    initialize<torch::optim::SGD>(config, options, net_, first, second, handles_);
+  if (config_.kind == OptimizerKind::sgd) {
+    const auto options = torch::optim::SGDOptions(kLearningRate).momentum(config_.momentum);
+    initialize_as<torch::optim::SGD>(config_, options, net_, first, second, handles_);
   } else {
     const auto options = optimizers::FusedSGDOptions(kLearningRate)
-                             .momentum(config.momentum)
-                             .materialize_master_grads(config.kind == OptimizerKind::fused_sgd);
-    initialize<optimizers::FusedSGD>(config, options, net_, first, second, handles_);
+                             .momentum(config_.momentum)
+                             .materialize_master_grads(config_.kind == OptimizerKind::fused_sgd);
+    initialize_as<optimizers::FusedSGD>(config_, options, net_, first, second, handles_);
   }
-  for (int i = 0; i < config.losses; ++i) {
-    amp::loss_scaler(i).set_scale_window(config.scale_window);
+  scalers_ = &amp::detail::current_session()->scalers;
+  is_newest_ = true;
+  for (int i = 0; i < config_.losses; ++i) {
+    amp::loss_scaler(i).set_scale_window(config_.scale_window);
     amp::loss_scaler(i).set_skip_warning(0);
     amp::loss_scaler(i).history().set_capacity(kHistory);
   }
 }
 
 Product::~Product() { amp::reset(); }
+
+void Product::initialize_again(const Event& event) {
+  if (event.keeps_handles) {
+    kept_.emplace_back(std::make_shared<decltype(handles_)>(std::move(handles_)));
+  }
+  handles_.clear();
+  config_ = *event.again;
+  initialize();
+}
+
+/// A model of its own, which trains a step at this level.
+void Product::train_bystander(const Event& event) {
+  Bystander layer;
+  torch::optim::SGD sgd(layer->parameters(), kLearningRate);
+  auto handles = std::make_shared<decltype(amp::initialize(layer, sgd, *event.bystander_level))>(
+      amp::initialize(layer, sgd, *event.bystander_level, quiet()));
+  is_newest_ = false;
+  auto& [model, optimizer] = *handles;
+  auto scaled = amp::scale_loss(model->forward(torch::ones({1, 2})).sum(), optimizer);
+  scaled.backward();
+  scaled.finish();
+  optimizer.step();
+  if (event.keeps_handles) kept_.emplace_back(std::move(handles));
+}
 
 void Product::apply(const Event& event) {
   threw_ = false;
@@ -160,7 +201,8 @@ void Product::apply(const Event& event) {
       std::vector<std::pair<Tensor, Values>> terms;
       for (int i = 0; i < kParams; ++i) {
         const auto& derivative = event.derivatives[i];
-        if (derivative.defined && takes_plain_gradients(config_, i)) terms.emplace_back(params_[i], derivative.values);
+        if (derivative.defined && params_[i].requires_grad() && takes_plain_gradients(config_, i))
+          terms.emplace_back(params_[i], derivative.values);
       }
       return linear_loss(terms).backward();
     }
@@ -180,10 +222,17 @@ void Product::apply(const Event& event) {
     case Event::load_state:
       return load_state(event);
     case Event::save_state:
-      saved_ = amp::state_dict();
+      if (is_newest_) saved_ = amp::state_dict();
       return;
     case Event::materialize:
       amp::master_params(optimizer(event.optimizer));
+      return;
+    case Event::initialize:
+      return initialize_again(event);
+    case Event::bystander:
+      return train_bystander(event);
+    case Event::freeze:
+      params_[event.param].set_requires_grad(!event.on);
       return;
   }
 }
@@ -195,7 +244,7 @@ void Product::backward(const Event& event) {
     if (event.optimizers & (1 << i)) listed.push_back(&optimizer(i));
   }
   for (int i = 0; i < kParams; ++i) {
-    const bool takes_part = owner_[i] >= 0 && (event.optimizers & (1 << owner_[i]));
+    const bool takes_part = owner_[i] >= 0 && (event.optimizers & (1 << owner_[i])) && params_[i].requires_grad();
     if (takes_part && event.derivatives[i].defined) terms.emplace_back(params_[i], event.derivatives[i].values);
   }
   const auto options =
@@ -203,6 +252,7 @@ void Product::backward(const Event& event) {
   try {
     auto scaled = amp::scale_loss(linear_loss(terms), listed, options);
     scaled.backward();
+    if (event.bystander_level) train_bystander(event);
     if (event.throws) throw Abandoned();
     scaled.finish();
   } catch (const Abandoned&) {
@@ -231,6 +281,7 @@ void Product::add_group(const Event& event) {
 }
 
 void Product::load_state(const Event& event) {
+  if (!is_newest_) return;
   amp::StateDict state;
   if (event.saved.empty()) {
     if (!saved_) return;
@@ -283,7 +334,7 @@ State Product::state() {
                       result.loss_scale_before, result.loss_scale_after, names_gradient};
   }
   for (int i = 0; i < config_.losses; ++i) {
-    const auto& scaler = amp::loss_scaler(i);
+    const auto& scaler = scalers_->at(i);
     ScalerState of{scaler.loss_scale(), scaler.unskipped(), scaler.updates(), scaler.skipped_in_a_row(), {}};
     for (const auto& event : scaler.history().events()) {
       of.history.push_back({event.update, event.before, event.after, letter_of(event.change)});

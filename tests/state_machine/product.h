@@ -3,6 +3,7 @@
 #include <apex_cpp/amp.h>
 #include <apex_cpp/optimizers.h>
 
+#include <any>
 #include <memory>
 #include <vector>
 
@@ -35,6 +36,9 @@ class Product {
   State state();
 
  private:
+  void initialize();
+  void initialize_again(const Event& event);
+  void train_bystander(const Event& event);
   void backward(const Event& event);
   void load_state(const Event& event);
   void add_group(const Event& event);
@@ -47,6 +51,9 @@ class Product {
   std::array<int, kParams> owner_;  // the optimizer that holds it, or -1
   Net net_{nullptr};
   std::vector<std::unique_ptr<Handle>> handles_;
+  std::deque<amp::LossScaler>* scalers_ = nullptr;
+  bool is_newest_ = true;
+  std::vector<std::any> kept_;  // handles that are out of use
   std::optional<amp::StateDict> saved_;
   bool threw_ = false;
 };
