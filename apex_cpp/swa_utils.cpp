@@ -196,6 +196,11 @@ void AveragedParameters::restore() {
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
   std::exchange(average_, nullptr)->applied_ = false;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    TORCH_CHECK(params_[i].sizes() == weights_[i].sizes(), "a parameter had shape ", weights_[i].sizes(),
+                " when its average was written to it, and has ", params_[i].sizes(),
+                " now. Load a checkpoint, and do not replace parameters while the model has averages.");
+  }
   at::_foreach_copy_(params_, weights_);
 }
 

@@ -163,11 +163,11 @@ class ScaledLoss {
 /// Opens a block for one backward pass of `loss` (any shape, floating, any device). `optimizers`: handles returned by
 /// `amp::initialize`; list every optimizer that steps with the pass's gradients. If parameters of another optimizer of the same
 /// `initialize` get gradients, call its `zero_grad` before its next step or block, as between a GAN's two losses; otherwise
-/// that step or block is an error. Errors, before any change: RuntimeError before `initialize`, for an optimizer that is not a
-/// handle or was moved from, for a block inside another block of the same optimizer, for optimizers of different `initialize`
-/// calls, for two optimizers that train one parameter, for an optimizer whose model was initialized again, for a complex loss,
-/// for a dynamic loss scale or `skip_nonfinite` while a CUDA graph is captured; IndexError for a `loss_id` out of range. Apex:
-/// `amp.scale_loss`.
+/// that step is an error, and without master weights that block. Errors, before any change: RuntimeError before `initialize`,
+/// for an optimizer that is not a handle or was moved from, for a block inside another block of the same optimizer, for
+/// optimizers of different `initialize` calls, for two optimizers that train one parameter, for an optimizer whose model was
+/// initialized again, for a complex loss, for a dynamic loss scale or `skip_nonfinite` while a CUDA graph is captured;
+/// IndexError for a `loss_id` out of range. Apex: `amp.scale_loss`.
 [[nodiscard]] inline ScaledLoss scale_loss(const at::Tensor& loss, const OptimizerList& optimizers,
                                            const ScaleLossOptions& options = {}) {
   return ScaledLoss(loss, optimizers, options);

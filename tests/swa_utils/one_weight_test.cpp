@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/amp/support.h"
+#include "tests/amp/warnings.h"
 
 namespace apex::test {
 namespace {
@@ -120,8 +121,9 @@ TEST(AverageOfMovedParameters, StaysWithEach) {
     }
     EXPECT_EQ(test::bytes_of(*net), before) << level;
     for (size_t i = 0; i < averages.size(); ++i) {
-      const Tensor weight = net->parameters()[i].to(averages[i].scalar_type());
-      EXPECT_TRUE(torch::allclose(ema.averages()[i], weight, 1e-2)) << level << ", " << i;
+      // An average of equal values is that value, and a master rounds to its weight.
+      const Tensor weight = net->parameters()[i];
+      EXPECT_TRUE(ema.averages()[i].to(weight.scalar_type()).equal(weight)) << level << ", " << i;
     }
   }
   amp::reset();
@@ -186,15 +188,37 @@ TEST(AverageErrors, OfAnotherModelsFile) {
   OneWeight one;
   Tensor wide = torch::ones({3}, torch::TensorOptions(torch::kDouble).requires_grad(true));
   torch::optim::SGD of_wide({wide}, torch::optim::SGDOptions(0.1));
-  ExponentialMovingAverage ema(one.sgd, 0.5);
+  ExponentialMovingAverage ema(one.sgd, 0.5), of_another(of_wide, 0.5);
+  of_another.update();  // a count that a refused load must not take over
   std::stringstream file;
   torch::serialize::OutputArchive out;
-  ExponentialMovingAverage(of_wide, 0.5).save(out);
+  of_another.save(out);
   out.save_to(file);
   torch::serialize::InputArchive in;
   in.load_from(file);
   expect_error<c10::ValueError>([&] { ema.load(in); }, {"'average_0' has shape [3]", "[1]"});
+  EXPECT_EQ(ema.n_averaged(), 0);
   EXPECT_EQ(only(ema), 0);
+  torch::optim::SGD of_two(std::vector<Tensor>{wide, one.weight}, torch::optim::SGDOptions(0.1));
+  ExponentialMovingAverage two(of_two, 0.5);
+  expect_error([&] { two.load(in); }, {"average_1"});
+  EXPECT_EQ(two.n_averaged(), 0);
+}
+
+TEST(AverageErrors, OfAWeightThatCannotBeRestored) {
+  Tensor weight = torch::zeros({1}, torch::TensorOptions(torch::kDouble).requires_grad(true));
+  torch::optim::SGD sgd(std::vector<Tensor>{weight}, torch::optim::SGDOptions(0.1));
+  ExponentialMovingAverage ema(sgd, 0.5);
+  auto averaged = ema.average_parameters();
+  weight.set_data(torch::zeros({2}, torch::kDouble));
+  expect_error([&] { averaged.restore(); }, {"shape [1]", "has [2] now"});
+  weight.set_data(torch::zeros({1}, torch::kDouble));
+  CaughtWarnings caught;
+  {
+    const auto again = ema.average_parameters();
+    weight.set_data(torch::zeros({2}, torch::kDouble));
+  }
+  EXPECT_TRUE(contains(caught.text, "could not restore the weights"));
 }
 
 TEST(AverageErrors, OfAReplacedOptimizer) {
