@@ -271,20 +271,23 @@ TEST(Checkpoint, ComputesUnderTheAutocastOfTheForwardPass) {
 }
 
 TEST(Checkpoint, RunsInBackwardPassesOfSeveralThreads) {
+  const auto function = [](const Tensor& input) { return input.exp().sin(); };
+  const auto train = [&](bool checkpoints) {
+    const Tensor x = at::arange(64, at::kFloat).div(64).requires_grad_();
+    for (int i = 0; i < 20; ++i) (checkpoints ? checkpoint(function, x) : function(x)).sum().backward();
+    return Tensors{x.grad()};
+  };
+  const auto expected = train(false);
+  ASSERT_TRUE(expected[0].defined());
   std::vector<std::thread> threads;
   std::vector<Tensors> grads(4);
-  for (auto& mine : grads) {
-    threads.emplace_back([&mine] {
-      const Tensor x = at::arange(64, at::kFloat).div(64).requires_grad_();
-      for (int i = 0; i < 20; ++i) checkpoint([](const Tensor& input) { return input.exp().sin(); }, x).sum().backward();
-      mine = {x.grad()};
-    });
-  }
+  for (auto& mine : grads) threads.emplace_back([&train, &mine] { mine = train(true); });
   for (auto& thread : threads) thread.join();
-  for (const auto& mine : grads) expect_same(mine, grads.front());
+  for (const auto& mine : grads) expect_same(mine, expected);
 }
 
 TEST(Checkpoint, PassesExceptionsOnAndRestoresTheThread) {
+  const bool cache = at::autocast::is_autocast_cache_enabled();
   const Tensor x = values({4}, 1).requires_grad_();
   EXPECT_THROW(checkpoint([](const Tensor&) -> Tensor { throw std::runtime_error("forward"); }, x), std::runtime_error);
   int calls = 0;
@@ -294,7 +297,6 @@ TEST(Checkpoint, PassesExceptionsOnAndRestoresTheThread) {
         return input.exp();
       },
       x);
-  const bool cache = at::autocast::is_autocast_cache_enabled();
   EXPECT_EQ(message_of([&] { y.sum().backward(); }), "again");
   EXPECT_EQ(at::autocast::is_autocast_cache_enabled(), cache);
   checkpoint([](const Tensor& input) { return input.exp(); }, x).sum().backward();
@@ -497,6 +499,19 @@ TEST(Checkpoint, OfModulesTrainsToTheSameBits) {
   for (const int64_t segments : {0, 8}) {
     EXPECT_TRUE(contains(message_of<c10::ValueError>([&] { checkpoint_sequential(net, segments, features()); }), "Use 1 to 7"));
   }
+}
+
+TEST(Checkpoint, SequentialComputesAllPartsButTheLastAgain) {
+  std::vector<int> calls(5);
+  torch::nn::Sequential net;
+  for (int& count : calls) {
+    net->push_back(torch::nn::Functional([&count](Tensor x) {
+      ++count;
+      return x.exp().tanh();
+    }));
+  }
+  checkpoint_sequential(net, 2, values({3}, 1).requires_grad_()).sum().backward();
+  EXPECT_EQ(calls, (std::vector<int>{2, 2, 1, 1, 1}));
 }
 
 }  // namespace

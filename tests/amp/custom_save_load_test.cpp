@@ -2,11 +2,10 @@
 // path and hide Module's.
 #include <apex_cpp/torch_compat/autograd.h>
 
-#include <cstdio>
-
 #include "tests/amp/every_level.h"
 #include "tests/amp/saved.h"
 #include "tests/amp/support.h"
+#include "tests/examples/scratch.h"
 
 namespace apex::test {
 namespace {
@@ -216,7 +215,8 @@ TEST_P(CustomSaveAndLoad, FunctionsThatTakeAPathSeeFloat32Weights) {
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, level(), quiet());
   opt.zero_grad();
-  const std::string path = ::testing::TempDir() + "own_archive_" + level() + ".pt";
+  const Scratch folder;
+  const std::string path = folder / "own.pt";
   plain->save(path);
   net->load(path);
   const auto master = amp::master_params(opt)[0];
@@ -225,7 +225,6 @@ TEST_P(CustomSaveAndLoad, FunctionsThatTakeAPathSeeFloat32Weights) {
   EXPECT_TRUE(net->save(path));
   read_back->load(path);
   expect_equal(float32_tensors_of(*read_back), float32_tensors_of(*net));
-  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -100,12 +100,22 @@ TEST_F(ScaleLoss, Sl04TheShortCutLeavesGradientsUnchanged) {
   Mlp model;
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   auto [net, opt] = amp::initialize(model, optimizer, "O3", quiet());
+  std::vector<std::string> before;
+  std::vector<int64_t> versions;
   {
     auto scaled = amp::scale_loss(net->forward(features()).sum(), opt);
     EXPECT_EQ(amp::loss_scaler().loss_scale(), 1.0);
     scaled.backward();
+    for (const Tensor& param : model->parameters()) {
+      before.push_back(bytes_of(param.grad()));
+      versions.push_back(param.grad()._version());
+    }
   }
-  EXPECT_EQ(amp::loss_scaler().unskipped(), 0) << "no check, no count";
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(bytes_of(model->parameters()[i].grad()), before[i]) << i;
+    EXPECT_EQ(model->parameters()[i].grad()._version(), versions[i]) << i;
+  }
+  EXPECT_EQ(amp::loss_scaler().updates(), 0) << "no check, no count";
 }
 
 // A graph that create_graph made may hold the gradients; autograd refuses it once they have been written.
@@ -130,6 +140,7 @@ TEST_F(ScaleLoss, Sl10DelayedOverflowCheckNeitherSkipsNorCounts) {
   auto [net, opt] = dot_at_o2(model, quiet().loss_scale("dynamic"));
   { amp::scale_loss(net->forward(x1() * 1e5), opt, amp::ScaleLossOptions().delay_overflow_check(true)).backward(); }
   EXPECT_EQ(amp::loss_scaler().loss_scale(), 65536.0);
+  EXPECT_EQ(amp::loss_scaler().updates(), 0);
   opt.step();
   EXPECT_FALSE(amp::step_result(opt).skipped);
 }
@@ -285,12 +296,17 @@ TEST_F(ScaleLoss, ClipGradNormScalesMastersToTheNorm) {
   auto [net, opt] = dot_at_o2(model);
   { amp::scale_loss(net->forward(x2()), opt).backward(); }
   const double expected = std::sqrt(2.0) * x2().to(torch::kDouble).norm().item<double>();
+  EXPECT_TRUE(std::isnan(amp::step_result(opt).grad_norm)) << "nothing was clipped yet";
   // The norm is a float32: half an ulp each for the squares, the sum of 6 and the root.
-  EXPECT_NEAR(amp::clip_grad_norm_(opt, 1.0), expected, expected * 8 * 6e-8);
-  EXPECT_EQ(amp::step_result(opt).grad_norm, amp::step_result(opt).grad_norm);
+  const double norm = amp::clip_grad_norm_(opt, 1.0);
+  EXPECT_NEAR(norm, expected, expected * 8 * 6e-8);
+  EXPECT_EQ(amp::step_result(opt).grad_norm, norm);
   const auto masters = amp::master_params(opt);
   const double after = std::sqrt(masters[0].grad().pow(2).sum().item<double>() + masters[1].grad().pow(2).sum().item<double>());
-  EXPECT_NEAR(after, 1.0, 1e-6 / expected + 1e-6);
+  // The divisor is the norm plus 1e-6. A dozen roundings of 2^-24 follow.
+  EXPECT_NEAR(after, 1.0, 1e-6 / expected + 12 * 0x1p-24);
+  opt.step();
+  EXPECT_EQ(amp::step_result(opt).grad_norm, norm) << "a step keeps it";
 }
 
 // A program that clips with torch's own function trains the same. There are enough values that the order of the sum matters.

@@ -22,8 +22,11 @@ class OnCuda : public testing::TestWithParam<Function> {
 
   static void expect_same(const Tensors& cuda, const Tensors& cpu, const std::string& what) {
     ASSERT_EQ(cuda.size(), cpu.size()) << what;
-    for (size_t i = 0; i < cpu.size(); ++i)
-      EXPECT_TRUE(at::allclose(cuda[i].cpu(), cpu[i], 0, 0, /*equal_nan=*/true)) << what << ", tensor " << i;
+    for (size_t i = 0; i < cpu.size(); ++i) {
+      const at::Tensor moved = cuda[i].cpu();
+      EXPECT_TRUE(at::allclose(moved, cpu[i], 0, 0, /*equal_nan=*/true)) << what << ", tensor " << i;
+      EXPECT_TRUE(at::equal(moved.signbit(), cpu[i].signbit())) << what << ", tensor " << i;
+    }
   }
 };
 

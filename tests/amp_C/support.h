@@ -86,7 +86,9 @@ inline void expect_near(const Tensors& actual, const Tensors& expected, double a
 inline void expect_equal(const Tensors& actual, const Tensors& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_TRUE(actual[i].scalar_type() == expected[i].scalar_type() && at::equal(actual[i], expected[i])) << "tensor " << i;
+    EXPECT_EQ(actual[i].scalar_type(), expected[i].scalar_type()) << "tensor " << i;
+    // A zero's sign is one of its bits.
+    EXPECT_TRUE(at::equal(actual[i], expected[i]) && at::equal(actual[i].signbit(), expected[i].signbit())) << "tensor " << i;
   }
 }
 

@@ -124,7 +124,20 @@ TEST_P(CpuProducts, InPlaceProductsAreRoundedOnce) {
   got.addmm_(a, b);
   ASSERT_EQ(trace.ops().size(), 1u);
   EXPECT_TRUE(trace.ops()[0].in_float32);
+  const amp::disable_casts off;
   EXPECT_TRUE(at::equal(got, at::addmm(start.to(at::kFloat), a.to(at::kFloat), b.to(at::kFloat)).to(GetParam())));
+}
+
+TEST_P(CpuProducts, OverloadsThatWriteToAnOutTensorStayNative) {
+  torch::nn::Linear net(2, 2);
+  auto handle = amp::initialize(net, level_of(GetParam()), quiet().cpu_16bit("float32"));
+  const Tensor ones = torch::ones({3, 3}, GetParam());
+  Tensor out = torch::empty_like(ones);
+  const amp::trace trace;
+  at::mm_out(out, ones, ones);
+  ASSERT_EQ(trace.ops().size(), 1u);
+  EXPECT_FALSE(trace.ops()[0].in_float32);
+  EXPECT_TRUE(at::equal(out, torch::full_like(ones, 3)));
 }
 
 TEST_P(CpuProducts, BackwardOnAnotherThreadRunsInFloat32) {
@@ -412,6 +425,8 @@ TEST_F(AmpTest, ModeAppliesOnlyToLevelsThatCast) {
   }
   amp::reset();
   EXPECT_FALSE(computes_in_float32(at::kBFloat16));
+  auto without_casts = amp::initialize(net, "O0", quiet().cpu_16bit("float32"));
+  EXPECT_FALSE(computes_in_float32(at::kBFloat16)) << "O0";
 }
 
 // This thread still calls amp's kernels, which find no rules.

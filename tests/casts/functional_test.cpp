@@ -10,17 +10,18 @@ namespace F = torch::nn::functional;
 
 struct Functional : AmpTest {
   Mlp model;
-  // Expects `f` of half input at O1 to equal `f` of float input without amp, bit for bit.
+  // Expects `f` of 16-bit input at O1 and O4 to equal `f` of float input without amp, bit for bit.
   template <class Function>
   void expect_float32(const Tensor& input, Function&& f) {
-    const Tensor half = input.to(torch::kHalf);
-    const Tensor want = f(half.to(torch::kFloat));
-    EXPECT_EQ(f(half).dtype(), torch::kHalf) << "without amp it is LibTorch's own";
-    auto net = amp::initialize(model, "O1", quiet());
-    const Tensor got = f(half);
-    amp::reset();
-    EXPECT_EQ(got.dtype(), torch::kFloat);
-    EXPECT_TRUE(torch::equal(got, want));
+    for (const auto& [level, type] : {std::pair("O1", torch::kHalf), std::pair("O4", torch::kBFloat16)}) {
+      const Tensor low = input.to(type), want = f(low.to(torch::kFloat));
+      EXPECT_EQ(f(low).dtype(), type) << level << ": without amp it is LibTorch's own";
+      auto net = amp::initialize(model, level, quiet());
+      const Tensor got = f(low);
+      amp::reset();
+      EXPECT_EQ(got.dtype(), torch::kFloat) << level;
+      EXPECT_TRUE(torch::equal(got, want)) << level;
+    }
   }
 };
 

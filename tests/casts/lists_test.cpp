@@ -179,7 +179,7 @@ TEST_P(Float64Data, IsCastWithGradientsBesideOtherDtypesAndOnRequest) {
   amp::unregister_function("aten::mish");
 }
 
-/// Constants made in the forward are cast like GPU constants in Apex, also when a part is recomputed.
+/// Constants made in the forward are cast like GPU constants in Apex.
 TEST_P(Float64Data, IsCastWithinAHandlesForward) {
   struct ConstantImpl : torch::nn::Module {
     Tensor forward(const Tensor& x) {

@@ -43,6 +43,22 @@ struct ExpNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(ExpNet);
 
+// FP64 data of a program stays wide outside of a handle's forward alone, and a recomputed part is inside of it.
+TEST_F(AmpTest, AFloat64ConstantOfAHandlesForwardIsCastAgain) {
+  ExpNet model;
+  model->checkpoints = true;
+  std::vector<at::ScalarType> types;
+  model->part = [&types](const Tensor& h) {
+    const Tensor constant = torch::ones({2, 2}, torch::kDouble);
+    types.push_back(constant.mm(constant).scalar_type());
+    return h * 2;
+  };
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, optimizer, "O1", quiet().loss_scale(8.0));
+  { amp::scale_loss(net->forward(features()).square().mean(), opt).backward(); }
+  EXPECT_EQ(types, std::vector<at::ScalarType>(2, torch::kHalf));
+}
+
 /// A level, and whether the pass keeps its graph.
 class RecomputedPart : public AmpTest, public ::testing::WithParamInterface<std::tuple<const char*, bool>> {
  protected:

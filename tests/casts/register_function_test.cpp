@@ -25,11 +25,16 @@ Tensor& probe_into(Tensor& self, const Tensor& other) {
   received = {self.scalar_type(), other.scalar_type()};
   return self;
 }
+Tensor unlisted_probe(const Tensor& a, const Tensor& b) {
+  received = {a.scalar_type(), b.scalar_type()};
+  return a.clone();
+}
 Tensor composite_probe(const Tensor& a) { return torch::mm(a, a); }
 
 TORCH_LIBRARY(amp_test, library) {
   library.def("probe(Tensor a, Tensor? b, Tensor[] list) -> Tensor", probe);
   library.def("probe_into(Tensor(a!) self, Tensor other) -> Tensor(a!)", probe_into);
+  library.def("unlisted(Tensor a, Tensor b) -> Tensor", unlisted_probe);
   library.def("composite(Tensor a) -> Tensor", composite_probe);
 }
 
@@ -43,6 +48,19 @@ Tensor call_probe(const Tensor& a, const std::optional<Tensor>& b = {}, std::vec
 
 Tensor floats(std::vector<int64_t> sizes = {2, 2}) { return torch::full(sizes, 0.5); }
 Tensor halves() { return floats().to(torch::kHalf); }
+
+struct UnlistedImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return op<Tensor(const Tensor&, const Tensor&)>("amp_test::unlisted").call(x, fc->weight); }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 3));
+};
+TORCH_MODULE(Unlisted);
+
+TEST_F(AmpTest, AnUnlistedOperatorGetsTheTensorsOfAFloat32ModuleUnchanged) {
+  Unlisted model;
+  auto net = amp::initialize(model, "O2", quiet().float32_modules(std::vector<std::string>{"fc"}));
+  net->forward(features());
+  EXPECT_EQ(received, (std::vector<at::ScalarType>{torch::kHalf, torch::kFloat}));
+}
 
 struct Registration : AmpTest {
   Mlp model;

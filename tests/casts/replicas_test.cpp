@@ -39,6 +39,21 @@ TEST_P(Replicas, CastLikeTheModel) {
 
 INSTANTIATE_TEST_SUITE_P(Levels, Replicas, ::testing::Values("O0", "O1", "O2"), [](const auto& test) { return test.param; });
 
+TEST_F(AmpTest, ReplicasFollowFloat32FunctionsAndIgnoreFloat32Modules) {
+  using Names = std::vector<std::string>;
+  using Types = std::vector<at::ScalarType>;
+  const std::vector<torch::Device> devices{torch::kCPU, torch::kCPU};
+  const auto types_with = [&](const amp::InitializeOptions& options) {
+    amp::reset();
+    Replicated model;
+    auto net = amp::initialize(model, "O1", options);
+    auto replicas = torch::nn::parallel::replicate(net.ptr(), devices);
+    return Types{net->forward(features()).scalar_type(), replicas[1]->forward(features()).scalar_type()};
+  };
+  EXPECT_EQ(types_with(quiet().float32_functions(Names{"aten::linear", "aten::addmm"})), (Types{torch::kFloat, torch::kFloat}));
+  EXPECT_EQ(types_with(quiet().float32_modules(Names{"fc"})), (Types{torch::kFloat, torch::kHalf}));
+}
+
 TEST_F(AmpTest, DataParallelRunsAHandle) {
   Replicated model;
   auto net = amp::initialize(model, "O1", quiet());

@@ -174,6 +174,8 @@ TEST_F(Trace, WritesTableJsonAndCsv) {
     EXPECT_EQ(ops[i].at("inputs").size(), trace.ops()[i].inputs.size());
     EXPECT_EQ(ops[i].at("casts").size(), trace.ops()[i].casts.size());
     EXPECT_EQ(ops[i].at("in_float32").get<bool>(), trace.ops()[i].in_float32);
+    EXPECT_EQ(ops[i].at("backward").get<bool>(), trace.ops()[i].backward);
+    EXPECT_EQ(ops[i].at("outputs").size(), trace.ops()[i].outputs.size());
   }
 
   const std::string path = ::testing::TempDir() + "amp_trace_" + std::to_string(getpid()) + ".csv";
@@ -185,7 +187,26 @@ TEST_F(Trace, WritesTableJsonAndCsv) {
   size_t rows = 0;
   while (std::getline(file, line)) rows += !line.empty();
   EXPECT_EQ(rows, trace.ops().size());
+  trace.write_json(path);
+  std::ostringstream written;
+  written << std::ifstream(path).rdbuf();
+  EXPECT_EQ(written.str(), trace.json());
   std::remove(path.c_str());
+}
+
+TEST(TraceText, ARowAndAnObjectHaveEveryField) {
+  amp::TracedOp op;
+  op.name = "aten::mm", op.module = "fc", op.backward = true, op.in_float32 = true;
+  op.inputs = {torch::kFloat, torch::kHalf}, op.outputs = {torch::kHalf};
+  op.casts = {{torch::kFloat, torch::kHalf, true}};
+  EXPECT_EQ(amp::detail::trace_csv({op}),
+            "op,module,pass,inputs,outputs,casts,computed_in,cache_hits\n"
+            "aten::mm,fc,backward,Float Half,Half,Float->Half(cached),float32,1\n");
+  const auto read = nlohmann::json::parse(amp::detail::trace_json({op})).at("ops").at(0);
+  EXPECT_TRUE(read.at("backward").get<bool>());
+  EXPECT_TRUE(read.at("in_float32").get<bool>());
+  EXPECT_EQ(read.at("inputs"), (nlohmann::json{"Float", "Half"}));
+  EXPECT_EQ(read.at("outputs").at(0), "Half");
 }
 
 // Names may come from the program: from its parameters and its own operators.

@@ -71,6 +71,11 @@ TEST_P(Combinations, WithDelayedOverflowChecks) {
     if (plan.losses == 1) return;
     plan.delay_overflow_check = true;
     expect_trains_as_by_hand(kind(), plan);
+    // In each of the three steps the last pass alone is counted.
+    const int64_t last = plan.own_scalers ? plan.losses - 1 : 0;
+    for (int64_t i = 0; i < amp::num_loss_scalers(); ++i) {
+      EXPECT_EQ(amp::loss_scaler(i).updates(), i == last ? 3 : 0) << plan.describe() << ", scaler " << i;
+    }
   });
 }
 

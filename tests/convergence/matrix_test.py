@@ -53,7 +53,14 @@ class Matrix(unittest.TestCase):
             self.assertEqual(matrix.faults(self.results, SEEDS), [f"{' '.join(pair)}: ends as O0, not as explained"])
 
     def test_twins_with_other_losses_are_faults(self):
-        for cell in (("SGD", "O5", "128", "none"), ("SGD", "O2", "dynamic", "true"), ("SGD", "O3", "1", "false")):
+        for cell in (
+            ("SGD", "O5", "128", "none"),
+            ("SGD", "O2", "dynamic", "true"),
+            ("SGD", "O3", "1", "false"),
+            ("SGD", "O0", "128", "none"),
+            ("SGD", "O4", "dynamic", "none"),
+            ("SGD", "O1", "dynamic", "none"),
+        ):
             self.results = good_results()
             self.change(cell, losses="others")
             self.assertIn("not the losses of", matrix.faults(self.results, SEEDS)[0])

@@ -6,6 +6,8 @@ repository=$1
 list=$repository/tests/cuda/source_waits.txt
 calls='cuda(Device|Stream|Event)Synchronize|(\.|->)synchronize\(|device_synchronize|stream_synchronize'
 calls+='|cudaMemcpy(2D|3D|ToSymbol|FromSymbol)?\(|cudaMalloc(Host|Managed)?\(|cudaFree(Host)?\(|cudaHost(Alloc|Register|Unregister)\('
+# Reads a value of a tensor: waits if the tensor is on a GPU.
+calls+='|\.item[<(]'
 
 # waits FOLDER: prints the waiting calls in its apex_cpp/ and kernels/, comments excluded, in the format of the list.
 waits() {

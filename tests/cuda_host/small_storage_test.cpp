@@ -70,5 +70,27 @@ TEST_F(HostCodedAdam, HasTheBitsOfTheCpu) {
   }
 }
 
+// Parameters, and moments of 32 and 16 bits: what is bfloat16 is rounded at random.
+TEST_F(HostCodedAdam, RoundsAtRandomToTheBitsOfTheCpu) {
+  for (const auto moment : {at::kFloat, at::kBFloat16}) {
+    Coded problem = kernels_test::make_coded(Kind::rounded, at::kBFloat16, {0, 1, 31, 33, 1030, is_small() ? 9 : 8193});
+    for (size_t i = 0; i < problem.params.size(); ++i) {
+      const int64_t numel = problem.params[i].numel();
+      problem.means[i] = kernels_test::random_values(numel, moment);
+      problem.squares[i] = kernels_test::random_values(numel, moment).square();
+    }
+    auto settings = kernels_test::adam_settings(5);
+    settings.rounds_params_at_random = settings.rounds_moments_at_random = true;
+    const Coded expected = problem.copy();
+    kernels_test::adam(expected, settings);
+    const c10::Device device = devices().front();
+    const Coded work = {on(device, problem.grads), on(device, problem.params), on(device, problem.means),
+                        on(device, problem.squares), on(device, problem.models)};
+    kernels_test::adam(work, settings, clear_flag().to(device));
+    EXPECT_TRUE(same_bytes(on_cpu(work.all()), expected.all())) << moment;
+    EXPECT_FALSE(same_bytes(expected.params, problem.params)) << moment;
+  }
+}
+
 }  // namespace
 }  // namespace cuda_host_test

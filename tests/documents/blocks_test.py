@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ("apex_cpp", "examples", "kernels", "opt_levels", "tests", "tools")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
-COMPILED = (ROOT / "tests/programs/CMakeLists.txt").read_text()
+COMPILED = set(re.findall(r"[\w./-]+\.md", re.sub(r"#.*", "", (ROOT / "tests/programs/CMakeLists.txt").read_text())))
 CONSUMER = (ROOT / "tests/package/consumer/CMakeLists.txt").read_text()
 # Blocks that other tests read: the page, the language, the test.
 ELSEWHERE = {

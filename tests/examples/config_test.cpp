@@ -39,15 +39,27 @@ TEST(Config, EveryKeyIsRead) {
       "on_divergence: climb\nclimb_to: kept.yaml\n"
       "amp: {opt_level: O5}\n",
       "c.yaml");
+  EXPECT_EQ(config.model.type, "resnet");
+  EXPECT_EQ(config.model.widths, (std::vector<int64_t>{4, 8}));
   EXPECT_EQ(config.model.blocks, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(config.data.set, "cifar10");
   EXPECT_EQ(config.data.dir, "/data");
+  EXPECT_EQ(config.optimizer.type, "AdamW");
   EXPECT_EQ(config.optimizer.lr, 2e-3);
+  EXPECT_EQ(config.optimizer.weight_decay, 0.01);
   EXPECT_EQ(config.optimizer.beta1, 0.8);
+  EXPECT_EQ(config.optimizer.beta2, 0.9);
+  EXPECT_EQ(config.optimizer.eps, 1e-6);
   EXPECT_TRUE(config.optimizer.amsgrad);
+  EXPECT_EQ(config.schedule.type, "step");
+  EXPECT_EQ(config.schedule.warmup_epochs, 0.5);
   EXPECT_EQ(config.schedule.step_epochs, 3);
   EXPECT_EQ(config.schedule.gamma, 0.2);
   EXPECT_EQ(config.epochs, 7);
+  EXPECT_EQ(config.batch_size, 32);
   EXPECT_EQ(config.seed, 5);
+  EXPECT_EQ(config.device, "cpu");
+  EXPECT_EQ(config.level.name(), "O5");
   EXPECT_EQ(config.threads, 1);
   EXPECT_EQ(config.checkpoint_every, 2);
   EXPECT_EQ(config.statistics_every, 50);

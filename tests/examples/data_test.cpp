@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <zlib.h>
@@ -68,21 +69,44 @@ void write_cifar10(const Scratch& scratch, const std::string& folder = "") {
   }
 }
 
+// An environment variable, which gets its value back.
+class Kept {
+ public:
+  explicit Kept(const char* name) : name_(name), was_set_(std::getenv(name)), value_(was_set_ ? std::getenv(name) : "") {}
+  ~Kept() { was_set_ ? setenv(name_, value_.c_str(), 1) : unsetenv(name_); }
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+
+ private:
+  const char* name_;
+  bool was_set_;
+  std::string value_;
+};
+
 TEST(Digits, RowsBecomeImagesAndLabels) {
   const Scratch scratch;
-  scratch.write("digits.csv", digit_rows(50));
+  std::string text;
+  for (int row = 0; row < 50; ++row) {
+    for (int pixel = 0; pixel < 64; ++pixel) {
+      text += std::to_string((row + pixel * pixel) % 17) + ",";
+    }
+    text += std::to_string(row % 10) + "\n";
+  }
+  scratch.write("digits.csv", text);
   const auto data = train::load_digits(scratch.path());
   EXPECT_EQ(data.train.images.sizes(), (std::vector<int64_t>{40, 1, 8, 8}));
   EXPECT_EQ(data.test.images.sizes(), (std::vector<int64_t>{10, 1, 8, 8}));
-  const auto values = at::cat({data.train.images, data.test.images}).select(3, 0).select(2, 0).flatten();
+  const auto images = at::cat({data.train.images, data.test.images}).flatten(1).to(at::kLong);
   const auto labels = at::cat({data.train.labels, data.test.labels});
-  int64_t sum = 0, label_sum = 0;
-  for (int i = 0; i < 50; ++i) {
-    sum += i % 17;
-    label_sum += i % 10;
+  // Row r and label r % 10: rows that differ by 17 have equal images, and other labels.
+  std::set<int64_t> found;
+  for (int64_t i = 0; i < 50; ++i) {
+    for (int64_t row = 0; row < 50; ++row) {
+      const bool is_label = labels[i].item<int64_t>() == row % 10;
+      if (is_label && images[i].equal((at::arange(64).square() + row) % 17)) found.insert(row);
+    }
   }
-  EXPECT_EQ(values.sum().item<int64_t>(), sum);
-  EXPECT_EQ(labels.sum().item<int64_t>(), label_sum);
+  EXPECT_EQ(found.size(), 50u);
 }
 
 TEST(Digits, PackedFileAndWindowsLineEndsReadTheSame) {
@@ -290,6 +314,8 @@ TEST(Normalized, IsMultipliedByTheConfigsScaleThenIncreasedByItsOffset) {
 }
 
 TEST(DataFolder, IsTheConfigsOrElseTheEnvironments) {
+  const Kept data("APEX_CPP_DATA"), cache("APEX_CPP_CACHE"), xdg("XDG_CACHE_HOME"), home("HOME");
+  for (const auto* name : {"APEX_CPP_CACHE", "XDG_CACHE_HOME"}) unsetenv(name);
   setenv("APEX_CPP_DATA", "/big/data", 1);
   EXPECT_EQ(train::data_folder({"mnist", "/mine"}), "/mine");
   EXPECT_EQ(train::data_folder({"mnist", ""}), "/big/data/mnist");

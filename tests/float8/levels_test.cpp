@@ -157,6 +157,8 @@ const Call kCalls[] = {
     {"linear of a vector", true, [](const Tensor& a, const Tensor& b) { return torch::linear(a[0], b); }},
     {"linear of odd sizes", false, [](const Tensor& a, const Tensor& b) { return torch::linear(a, b.slice(0, 0, 24)); }},
     {"a vector", false, [](const Tensor& a, const Tensor& b) { return torch::matmul(a[0], b); }},
+    {"cov", true, [](const Tensor& a, const Tensor&) { return at::cov(a); }},
+    {"addmm_", false, [](const Tensor& a, const Tensor& b) { return a.clone().addmm_(a, b); }},
     {"einsum", false,
      [](const Tensor& a, const Tensor& b) {
        return torch::einsum("ij,jk->ik", {a, b});
@@ -223,6 +225,13 @@ struct TiedImpl : torch::nn::Module {
 TORCH_MODULE(Tied);
 
 TEST_F(LevelO6, KnowsATiedWeightByEitherName) {
+  {
+    Tied rounded;
+    auto net = amp::initialize(rounded, "O6", modules_in_bfloat16({}));
+    const Tensor features = x.to(torch::kBFloat16), y = rounded->forward(features);
+    const amp::disable_casts casts_off;
+    EXPECT_FALSE(torch::equal(y, torch::linear(features, rounded->head->weight))) << "not listed";
+  }
   for (const char* name : {"embedding", "head"}) {
     Tied model;
     auto net = amp::initialize(model, "O6", modules_in_bfloat16({name}));

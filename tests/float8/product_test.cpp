@@ -133,6 +133,10 @@ TEST_P(Float8Products, OfBatchesAreBroadcast) {
                            .matmul(right(wide_b.mT(), Float8::e4m3, recipe().activations))
                            .reshape({3, 2, 20, 64});
   EXPECT_GT(signal_to_noise(exact.sum(1, true), a.grad()), 40);
+  const Tensor exact_b = left(wide_a.mT(), Float8::e4m3, recipe().activations)
+                             .matmul(right(of_batch, recipe().gradients, recipe().activations))
+                             .reshape({3, 2, 64, 48});
+  EXPECT_GT(signal_to_noise(exact_b.sum(0), b.grad()), 40);
 }
 
 TEST_P(Float8Products, RoundAMatrixOnceForAllOfABatch) {
@@ -157,6 +161,8 @@ TEST_P(Float8Products, AddWhatTheyAreAddedTo) {
   y.backward(grad);
   expect_product(a.grad(), left(grad * 0.5, recipe().gradients, recipe().activations),
                  right(b.mT(), Float8::e4m3, recipe().activations));
+  expect_product(b.grad(), left(a.mT(), Float8::e4m3, recipe().activations),
+                 right(grad * 0.5, recipe().gradients, recipe().activations));
   EXPECT_TRUE(torch::equal(added.grad(), grad.sum(c10::IntArrayRef({0, 1})) * 2));
 }
 

@@ -14,7 +14,15 @@ TEST(Fp16OptimizerStep, AnOverflowSkipsTheStepAndHalvesTheScale) {
   FP16_Optimizer optimizer(sgd, dynamic(256, 2));
   optimizer.backward(net.loss());
   optimizer.step();
-  const auto model = copies(net.parameters()), masters = copies(sgd.param_groups()[0].params());
+  const auto momentum = [&sgd] {
+    std::vector<torch::Tensor> all;
+    for (const auto& param : sgd.param_groups()[0].params()) {
+      const auto& state = *sgd.state().at(param.unsafeGetTensorImpl());
+      all.push_back(static_cast<const torch::optim::SGDParamState&>(state).momentum_buffer());
+    }
+    return copies(all);
+  };
+  const auto model = copies(net.parameters()), masters = copies(sgd.param_groups()[0].params()), buffers = momentum();
   optimizer.zero_grad();
   optimizer.backward(net.loss() * INFINITY);
   EXPECT_TRUE(optimizer.overflow());
@@ -24,6 +32,7 @@ TEST(Fp16OptimizerStep, AnOverflowSkipsTheStepAndHalvesTheScale) {
   EXPECT_NE(::testing::internal::GetCapturedStdout().find("128"), std::string::npos);
   EXPECT_TRUE(equal(copies(net.parameters()), model));
   EXPECT_TRUE(equal(copies(sgd.param_groups()[0].params()), masters));
+  EXPECT_TRUE(equal(momentum(), buffers));
   for (int i = 0; i < 2; ++i) {
     optimizer.zero_grad();
     optimizer.backward(net.loss());
@@ -44,11 +53,15 @@ TEST(Fp16OptimizerStep, AStaticScaleNeverChecksForOverflow) {
 }
 
 TEST(Fp16OptimizerStep, WithoutAClosureItReturnsTheOptimizersResult) {
+  struct Returning7 : torch::optim::SGD {
+    using SGD::SGD;
+    torch::Tensor step(LossClosure closure = nullptr) override { return closure ? SGD::step(closure) : torch::full({}, 7.0); }
+  };
   HalfNetworkForTests net;
-  auto sgd = sgd_over(net.parameters());
+  Returning7 sgd(net.parameters(), torch::optim::SGDOptions(0.125));
   FP16_Optimizer optimizer(sgd, quiet());
   optimizer.backward(net.loss());
-  EXPECT_FALSE(optimizer.step().defined());
+  EXPECT_EQ(optimizer.step().item<double>(), 7.0);
   const auto loss = optimizer.step([&] {
     optimizer.zero_grad();
     auto value = net.loss();

@@ -32,6 +32,35 @@ TEST(Sgd, DecaysByEveryFactorButZero) {
   }
 }
 
+// The change 2^-12 + 2^-24 becomes 2^-12 in float16, and 1 - 2^-12, in the middle of two float16 values, goes to the even
+// one, 1. With the whole change the parameter would become 1 - 2^-11.
+TEST(Sgd, RoundsTheChangeOfAFloat16ParameterFirst) {
+  for (const double momentum : {0.0, 0.5}) {
+    const Tensors grads = {at::full({40}, 0x1p-12, at::kHalf)}, params = {at::ones({40}, at::kHalf)},
+                  buffers = {at::zeros({40})};
+    kernels::SgdSettings settings;
+    settings.lr = 1 + 0x1p-12;
+    settings.momentum = momentum;
+    settings.first_run = true;
+    kernels::multi_tensor_sgd(grads, params, buffers, {}, settings);
+    EXPECT_TRUE(params[0].eq(1).all().item<bool>()) << momentum;
+  }
+}
+
+// --- LAMB (K-LAMB)
+
+// The update is near 1.3, which float16 rounds. The square of a float16 value is exact in float32, and so is its root.
+TEST(Lamb, TheNormOfFloat16UpdatesIsThatOfTheStoredValues) {
+  kernels::LambSettings settings;
+  settings.weight_decay = 0.1;
+  const Tensors grads = {at::full({1}, 0.3f)}, params = {at::full({1}, 3.0f)}, means = {at::zeros({1})},
+                squares = {at::zeros({1})};
+  const Tensors updates = {at::empty({1}, at::kHalf)};
+  const auto norms = kernels::multi_tensor_lamb_stage_1(grads, params, means, squares, updates, {}, settings);
+  EXPECT_EQ(norms.updates[0].item<float>(), updates[0].item<float>());
+  EXPECT_NE(updates[0].item<float>(), 0);
+}
+
 // --- NovoGrad (K-NOVO, FOPT-11)
 
 class NovoGradNorm : public ::testing::TestWithParam<kernels::NormType> {

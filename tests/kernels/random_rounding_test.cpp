@@ -41,16 +41,21 @@ TEST(RoundAtRandom, RoundsUpInProportionToTheDistance) {
   }
 }
 
-// Neighbouring values in one step round independently: the share of ups among values at the middle is as above.
+// Neighbouring values in one step round independently: half of the values at the middle go up, and half as the one before.
 TEST(RoundAtRandom, RoundsTheValuesOfOneStepIndependently) {
-  constexpr int kTrials = 20000;
-  int ups = 0;
+  constexpr int kTrials = 20000, kSteps = (kTrials + 255) / 256, kPairs = kTrials - kSteps;
+  int ups = 0, alike = 0;
+  bool last = false;
   for (int i = 0; i < kTrials; ++i) {
     const float value =
         rules::from_bits(rules::to_bits(1.0f) + (static_cast<uint32_t>(i) << 16) % 0x1000000u + 0x8000u + i % 7u);
-    ups += rules::round_at_random(value, rules::step_key(3 + i / 256)) > value;
+    const bool up = rules::round_at_random(value, rules::step_key(3 + i / 256)) > value;
+    ups += up;
+    alike += i % 256 != 0 && up == last;
+    last = up;
   }
   EXPECT_NEAR(static_cast<double>(ups) / kTrials, 0.5, 3 / std::sqrt(kTrials));
+  EXPECT_NEAR(static_cast<double>(alike) / kPairs, 0.5, 3 / std::sqrt(kPairs));
 }
 
 // ---- Adam ----

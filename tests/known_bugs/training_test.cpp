@@ -74,12 +74,13 @@ TEST_F(KnownBugs, Bug17AGradientPenaltyIsUnscaledWithTheScalersScale) {
     grad = torch::autograd::grad({scaled.tensor()}, {x}, {}, true, true)[0] / amp::loss_scaler().loss_scale();
   }
   { amp::scale_loss(penalty(grad), opt).backward(); }
-  EXPECT_FALSE(amp::step_result(opt).skipped);
   for (size_t i = 0; i < 4; ++i) {
     const Tensor got = model->parameters()[i].grad(), want = plain->parameters()[i].grad();
     ASSERT_EQ(got.defined(), want.defined()) << i;
     EXPECT_TRUE(!got.defined() || torch::equal(got, want)) << i;  // scales are powers of 2
   }
+  opt.step();
+  EXPECT_FALSE(amp::step_result(opt).skipped);
 }
 
 // The lines of the page on programs, against a plain program in FP32.
@@ -108,8 +109,9 @@ TEST_F(KnownBugs, Bug17APenaltyOnWeightGradientsIsComputedBeforeTheBlock) {
     for (size_t i = 0; i < params.size(); ++i) {
       const Tensor want = plain->parameters()[i].grad(), got = params[i].grad().to(torch::kFloat);
       // Off by the loss scale would be off by 1024. Operators round to 11 or 8 bits, a dozen times one after the other.
-      const double rounding = level[1] == '0' ? 1e-5 : level[1] < '4' ? 12 * 0x1p-11 : 12 * 0x1p-8;
-      EXPECT_LT((got - want).norm().item<double>(), rounding * want.norm().item<double>()) << level << " " << i;
+      // At O0 the scale, a power of two, changes no bit.
+      const double rounding = level[1] == '0' ? 0 : level[1] < '4' ? 12 * 0x1p-11 : 12 * 0x1p-8;
+      EXPECT_LE((got - want).norm().item<double>(), rounding * want.norm().item<double>()) << level << " " << i;
     }
   }
 }

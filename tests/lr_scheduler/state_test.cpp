@@ -115,6 +115,16 @@ TEST(State, ThatDoesNotFitChangesNothing) {
   EXPECT_EQ(scheduler->last_epoch(), 1);
 }
 
+TEST(State, OfACycleWithoutMomentumChangesNothing) {
+  const auto opt = sgd(), other = sgd();
+  const auto cycle = one_cycle(*opt), of_rates = one_cycle_of_rates(*other);
+  of_rates->step();
+  const auto before = rates_of(*opt);
+  expect_error([&] { cycle->load_state_dict(of_rates->state_dict()); }, {"has no 'momentum_0'"});
+  EXPECT_EQ(rates_of(*opt), before);
+  EXPECT_EQ(cycle->last_epoch(), 0);
+}
+
 // LibTorch counts steps in an unsigned int, and its count is last_epoch + 1.
 TEST(State, OfMoreStepsThanLibTorchCountsIsAnError) {
   const auto opt = sgd();

@@ -50,7 +50,8 @@ TEST_P(FrozenParams, MastersAreLoadedIntoTheMatchingParameters) {
   train_step(net, opt, features());
   const Tensor moved = (amp::master_params(opt)[2] - before).abs().max();
   EXPECT_GT(moved.item<float>(), 0);
-  EXPECT_LE(moved.item<float>(), 0.0101) << "Adam moves by the learning rate at most, in its first step";
+  // A dozen roundings of 2^-24, and 2^-26 of the difference, of weights below 1/2.
+  EXPECT_LE(moved.item<float>(), 0.01 * (1 + 0x1p-17)) << "Adam moves by the learning rate at most, in its first step";
 }
 
 // The file has masters only for `a`, since no pass has run with `b`.
@@ -180,7 +181,9 @@ TEST_P(FrozenParams, AWrittenWeightWithoutAMasterInTheFileIsKept) {
   model->b->weight.detach().fill_(0.5);
   restore(opt, optimizer_file);
   train_step(net, opt, features());
-  EXPECT_LT((model->b->weight.detach() - 0.5).abs().max().item<float>(), 0.1);
+  // Outputs are below 6 * 0.5 + 0.5, the gradient below 4 * 2 * 3.5 / 24 = 1.2; the step is 0.01 of it, and BF16 rounds by
+  // 2^-9.
+  EXPECT_LT((model->b->weight.detach() - 0.5).abs().max().item<float>(), 0.012 + 0x1p-9);
 }
 
 // exp_avg_sq is often too small for 16 bits. Rounded to 0 it would make the first step as large as lr / eps.

@@ -132,12 +132,22 @@ TEST_P(RegroupedParams, AGroupThatReturnsKeepsItsState) {
     AmpTest::TearDown();
     SetUp();
     step({&opt()});
+    const auto momentum = [this] {
+      const Tensor stepped = opt().param_groups().back().params().back();
+      return static_cast<torch::optim::SGDParamState&>(*opt().state().at(stepped.unsafeGetTensorImpl()))
+          .momentum_buffer()
+          .clone();
+    };
+    const Tensor kept = momentum();
     auto group = take_out_last_group();
     step({&opt()});
     const auto fc2 = bytes_of(*nets[0]->fc2);
     const Tensor master = group.params().back();
     if (!as_in_group) group.params() = nets[0]->fc2->parameters();
     opt().param_groups().push_back(group);
+    zero_grad();
+    opt().step();  // without gradients: sorts the group, and steps nothing
+    EXPECT_TRUE(torch::equal(momentum(), kept)) << as_in_group;
     step({&opt()});
     EXPECT_NE(bytes_of(*nets[0]->fc2), fc2);
     const Tensor stepped = opt().param_groups().back().params().back();

@@ -186,7 +186,8 @@ TEST_P(UnclaimedGrads, HandmadeGradientsAreSteppedWhenSetInMasterParams) {
 /// The skipped step never read them; the next block starts without gradients, whichever gradients were zeroed.
 TEST_P(UnclaimedGrads, GradientsClippedBeforeASkippedStepAreNoError) {
   auto original = make_sgd(*model, std::get<GradsIn>(GetParam()), kOutsideRate);
-  std::tie(net, opt) = amp::initialize(model, original, "O2", quiet().loss_scale("dynamic").max_loss_scale(128.0));
+  const auto options = quiet().loss_scale("dynamic").max_loss_scale(128.0);
+  std::tie(net, opt) = amp::initialize(model, original, std::get<0>(GetParam()), options);
   {
     auto scaled_loss = amp::scale_loss(loss(), opt);
     scaled_loss.backward();

@@ -156,6 +156,19 @@ TEST_P(WrittenWeights, WritesThroughDataAreDetectedBySamplingOnTheCpu) {
   expect_kept([](Tensor& w) { w.data().copy_(w * 0.75); });
 }
 
+// Of a weight with more than 128 values, 128 at equal distances are compared: here every eighth at most.
+TEST(WrittenValues, ShowInSamplesUpToTheEndOfALargeWeight) {
+  const Tensor weight = torch::zeros({1000}, torch::kHalf);
+  const amp::detail::WeightRecord record(weight);
+  for (int64_t begin = 0; begin + 8 <= weight.numel(); ++begin) {
+    Tensor written = weight.data().narrow(0, begin, 8);
+    written.fill_(1);
+    EXPECT_TRUE(record.shows_hidden_write(weight)) << begin;
+    written.zero_();
+    EXPECT_FALSE(record.shows_hidden_write(weight)) << begin;
+  }
+}
+
 TEST_P(WrittenWeights, WritesToMastersAreNotOverwritten) {
   for (const Tensor& each : amp::master_params(*opt)) each.data().clamp_(-0.1, 0.1);
   const auto written = bytes_of(master());

@@ -188,8 +188,11 @@ Result bounds(const Case& c) {
 ::testing::AssertionResult same_bits(const Tensor& actual, const Tensor& expected) {
   if (!actual.defined() && !expected.defined()) return ::testing::AssertionSuccess();
   if (actual.scalar_type() != expected.scalar_type()) return ::testing::AssertionFailure() << "dtypes differ";
-  if (torch::equal(actual, expected)) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << (actual != expected).sum().item<int64_t>() << " of " << actual.numel() << " differ";
+  if (actual.sizes() != expected.sizes()) return ::testing::AssertionFailure() << "the shape is " << actual.sizes();
+  // A zero's sign is one of its bits.
+  const Tensor same = actual.eq(expected).logical_and(actual.signbit().eq(expected.signbit()));
+  if (same.all().item<bool>()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << same.logical_not().sum().item<int64_t>() << " of " << actual.numel() << " differ";
 }
 
 void expect_true_to(const Case& c, const Result& actual) {

@@ -1,6 +1,7 @@
 #include "opt_levels/cast_lists.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -216,7 +217,8 @@ class CastsFile : public ::testing::Test {
     for (const auto& path : written_) std::remove(path.c_str());
   }
 
-  const std::string name_ = std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + ".apex_casts.yaml";
+  const std::string name_ = std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) +
+                            std::to_string(getpid()) + ".apex_casts.yaml";
   const std::string path_ = ::testing::TempDir() + name_;
   const std::string level_path_ = ::testing::TempDir() + "level_" + name_;
 

@@ -37,6 +37,8 @@ TEST(InitializeOptions, HoldsOnlyGivenOptions) {
   EXPECT_FALSE(options.fp8_convolutions());
   EXPECT_FALSE(options.huge_pages());
   EXPECT_FALSE(options.casts());
+  EXPECT_FALSE(options.float32_modules());
+  EXPECT_FALSE(options.float32_functions());
   EXPECT_FALSE(options.bfloat16_modules());
 }
 
@@ -62,6 +64,8 @@ TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
                               .fp8_convolutions(true)
                               .huge_pages(true)
                               .casts(CastLists())
+                              .float32_modules(std::vector<std::string>{"fc1"})
+                              .float32_functions(std::vector<std::string>{"aten::exp"})
                               .bfloat16_modules(std::vector<std::string>{"head"});
   EXPECT_EQ(options.enabled(), false);
   EXPECT_EQ(options.cast_model_type(), std::optional<ScalarType>(ScalarType::BFloat16));
@@ -83,6 +87,8 @@ TEST(InitializeOptions, ChainsAndReturnsEveryValue) {
   EXPECT_EQ(options.fp8_convolutions(), true);
   EXPECT_EQ(options.huge_pages(), true);
   EXPECT_EQ(options.casts(), CastLists());
+  EXPECT_EQ(options.float32_modules(), std::vector<std::string>{"fc1"});
+  EXPECT_EQ(options.float32_functions(), std::vector<std::string>{"aten::exp"});
   EXPECT_EQ(options.bfloat16_modules(), std::vector<std::string>{"head"});
 }
 
@@ -100,6 +106,8 @@ TEST(InitializeOptions, NulloptUnsetsAnOption) {
       .fp8_convolutions(false)
       .huge_pages(false)
       .casts(CastLists::built_in())
+      .float32_modules(std::vector<std::string>())
+      .float32_functions(std::vector<std::string>())
       .bfloat16_modules(std::vector<std::string>());
   EXPECT_NE(options, Options());
   const auto none = std::nullopt;
@@ -107,6 +115,7 @@ TEST(InitializeOptions, NulloptUnsetsAnOption) {
   options.loss_scale(none).cast_model_outputs(none).num_losses(none).verbosity(none).min_loss_scale(none);
   options.max_loss_scale(none).skip_nonfinite(none).allow_banned(none).allow_tf32(none).cpu_16bit(none);
   options.fp8(none).fp8_gradients(none).fp8_convolutions(none).huge_pages(none).casts(none).bfloat16_modules(none);
+  options.float32_modules(none).float32_functions(none);
   EXPECT_EQ(options, Options());
 }
 

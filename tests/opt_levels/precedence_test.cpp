@@ -35,6 +35,8 @@ fp8: block128
 fp8_gradients: e5m2
 fp8_convolutions: true
 huge_pages: true
+float32_modules: [fc1]
+float32_functions: ['aten::exp']
 bfloat16_modules: [head]
 )";
 
@@ -60,6 +62,8 @@ TEST(Precedence, YamlOverridesThePreset) {
   EXPECT_EQ(settings.fp8_gradients, Float8Format::e5m2);
   EXPECT_TRUE(settings.fp8_convolutions);
   EXPECT_EQ(settings.huge_pages, true);
+  EXPECT_EQ(settings.float32_modules, Paths{"fc1"});
+  EXPECT_EQ(settings.float32_functions, Paths{"aten::exp"});
   EXPECT_EQ(settings.bfloat16_modules, Paths{"head"});
 }
 
@@ -82,6 +86,8 @@ TEST(Precedence, OptionsOverrideYaml) {
                               .fp8_gradients("e4m3")
                               .fp8_convolutions(false)
                               .huge_pages(false)
+                              .float32_modules(Paths{"fc2"})
+                              .float32_functions(Paths())
                               .bfloat16_modules(Paths());
   const Settings settings = resolve(OptLevel::from_yaml_string(kYaml), options);
   EXPECT_EQ(settings.properties, OptLevel("O2").preset());
@@ -98,6 +104,8 @@ TEST(Precedence, OptionsOverrideYaml) {
   EXPECT_EQ(settings.fp8_gradients, Float8Format::e4m3);
   EXPECT_FALSE(settings.fp8_convolutions);
   EXPECT_EQ(settings.huge_pages, false);
+  EXPECT_EQ(settings.float32_modules, Paths{"fc2"});
+  EXPECT_EQ(settings.float32_functions, Paths());
   EXPECT_EQ(settings.bfloat16_modules, Paths());
 }
 

@@ -78,6 +78,8 @@ TEST_P(Preset, LeavesTheOtherSettingsAtApexDefaults_INIT_13) {
   EXPECT_FALSE(settings.fp8_convolutions);
   EXPECT_EQ(settings.huge_pages, std::nullopt);
   EXPECT_EQ(settings.casts, CastLists::built_in());
+  EXPECT_TRUE(settings.float32_modules.empty());
+  EXPECT_TRUE(settings.float32_functions.empty());
   EXPECT_EQ(settings.bfloat16_modules, std::nullopt);
 }
 

@@ -1,5 +1,6 @@
 #include <c10/core/ScalarType.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -90,8 +91,8 @@ class YamlFile : public ::testing::Test {
   void write(const std::string& text) { std::ofstream(path_) << text; }
   void TearDown() override { std::remove(path_.c_str()); }
 
-  const std::string path_ =
-      ::testing::TempDir() + ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".apex_opt_level.yaml";
+  const std::string path_ = ::testing::TempDir() + ::testing::UnitTest::GetInstance()->current_test_info()->name() +
+                            std::to_string(getpid()) + ".apex_opt_level.yaml";
 };
 
 TEST_F(YamlFile, IsReadLikeAString) {

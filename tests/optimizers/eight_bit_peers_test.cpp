@@ -105,7 +105,7 @@ TEST_P(EightBits, HaveErrorsOfThePeersSize) {
   }
   EXPECT_LT(ours.mean, 1.2 * best.mean);
   EXPECT_LT(ours.root, 3.2 * best.root);
-  EXPECT_LT(ours.way, 1.4 * best.way);
+  EXPECT_LE(ours.way, 1.3 * best.way);  // as tests/README.md promises
   // The elements of a group differ much here: a square that became zero would make a step huge.
   if (GetParam() == "Elements") {
     EXPECT_LT(ours.way, best.way);

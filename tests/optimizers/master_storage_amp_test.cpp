@@ -3,6 +3,8 @@
 #include <apex_cpp/amp/checkpoint.h>
 #include <apex_cpp/optimizers/detail/remainders.h>
 
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdio>
 #include <sstream>
@@ -223,7 +225,7 @@ TEST(MasterStorageUnderAmp, KeepsEarlierStateInFloat32) {
 
 class File {
  public:
-  explicit File(const char* name) : path(std::string(::testing::TempDir()) + name) {}
+  explicit File(const char* name) : path(::testing::TempDir() + std::to_string(getpid()) + "_" + name) {}
   ~File() { std::remove(path.c_str()); }
   File(const File&) = delete;
   File& operator=(const File&) = delete;

@@ -6,6 +6,7 @@ import re
 import sys
 import types
 import unittest
+import unittest.mock
 
 import amp_C
 import apex_cpp
@@ -110,8 +111,8 @@ class Optimizers(Case):
         self.close(self.adam(1, torch.float32), self.expected_adam(torch.optim.AdamW, torch.float32), self.tolerance(self.LR * 4))
 
     def test_adam_w_of_float16_params_with_float32_moments(self):
-        truth = self.expected_adam(torch.optim.AdamW, torch.float16)
-        self.close(self.adam(1, torch.float16), truth, self.tolerance(self.LR * 4, HALF_EPS))
+        truth = self.expected_adam(torch.optim.AdamW, torch.float16, decay=0.1)
+        self.close(self.adam(1, torch.float16, 0.1), truth, self.tolerance(self.LR * 4, HALF_EPS / 2))
 
     def test_capturable_adam_reads_rate_step_and_scale_from_tensors(self):
         params, m, v = tensors(1), zeros(), zeros()
@@ -343,6 +344,17 @@ class WithoutGpu(Case):
             on_cpu = torch.ones(2, device="cpu")
         self.assertEqual([value.device.type for value in made + [on_cpu]], ["cpu"] * 5)
         self.assertEqual([value.dtype for value in made], [torch.int32, torch.float32, torch.int32, torch.float32])
+
+    def test_the_block_of_the_page_runs(self):
+        page = (pathlib.Path(__file__).parents[2] / "apex_cpp/README.md").read_text()
+        (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+        apex, optimizers = types.ModuleType("apex"), types.ModuleType("apex.optimizers")
+        apex.optimizers = optimizers
+        optimizers.FusedAdam = lambda params: torch.zeros(len(list(params)), device="cuda")
+        names = {"model": torch.nn.Linear(2, 2)}
+        with unittest.mock.patch.dict(sys.modules, {"apex": apex, "apex.optimizers": optimizers}):
+            exec(block, names)
+        self.assertEqual(names["optimizer"].device.type, "cpu")
 
     def test_ends_with_the_context(self):
         before = torch.cuda.IntTensor

@@ -23,12 +23,15 @@ void train_with_a_break(Amp& amp, const ModelOf& model_of) {
   auto& network = net;
   const auto loss_of = [&] { return torch::mse_loss(network->forward(curve.x), curve.y); };
   train(amp, opt, 30, loss_of);
+  const double loss = loss_of().template item<double>();
   std::stringstream model_file, optimizer_file;
   torch::save(model_of(model, net), model_file);
   torch::save(opt, optimizer_file);
   train(amp, opt, 5, [&] { return loss_of() * -1; });
+  EXPECT_NE(loss_of().template item<double>(), loss);
   torch::load(model_of(model, net), model_file);
   torch::load(opt, optimizer_file);
+  EXPECT_EQ(loss_of().template item<double>(), loss);
   train(amp, opt, 30, loss_of);
 }
 

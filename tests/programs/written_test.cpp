@@ -20,6 +20,11 @@ void train_wgan(Amp& amp, const Clamp& clamp) {
       const auto fake = g->forward(torch::randn({32, 2})).detach();
       amp.backward(d->forward(fake).mean() - d->forward(real_points()).mean(), opt_d);
       opt_d.step();
+      // RMSprop moves a weight by at most rate / sqrt(1 - alpha) = 0.2 beyond the 0.25 to which it was clamped, and 16 bits
+      // round 0.45 by 2^-10. Masters that do not see the clamp begin at up to 0.7 and have no bound.
+      if (step + turn > 0) {
+        for (const auto& p : d->parameters()) EXPECT_LE(p.abs().max().template item<float>(), 0.46f);
+      }
       for (auto& p : d->parameters()) clamp(p);
     }
     opt_g.zero_grad();
@@ -28,7 +33,6 @@ void train_wgan(Amp& amp, const Clamp& clamp) {
     amp.backward(-d->forward(fake).mean(), opt_g);
     opt_g.step();
   }
-  for (const auto& p : d->parameters()) EXPECT_LE(p.abs().max().template item<float>(), 0.25f + 0.05f);
 }
 
 TEST_F(WrittenPrograms, WganClampingItsCritic) {

@@ -1,6 +1,6 @@
 // Random programs on the library and on a literal model of Apex's rules (SD, OPT, MW, APG, BWD, SL, SCALE), with the library's
-// repairs. After every event the observable state of both is compared bit for bit. A failure prints the shortest program that
-// shows it, and its seed.
+// repairs. After every event the observable state of both is compared: all values must be equal, where signs of zeros do not
+// count. A failure prints the shortest program that shows it, and its seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

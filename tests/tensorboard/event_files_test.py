@@ -77,6 +77,7 @@ def known_values_come_back():
     first, *others = sorted(folder.iterdir())
     for path in [first, *others]:
         expect("the host in %s" % path.name, host_in(path), socket.gethostname())
+    expect("files of a host without a name", len(list(nameless.iterdir())), 1)
     for path in nameless.iterdir():
         expect("the host without a name in %s" % path.name, host_in(path), "localhost")
     return first
@@ -129,6 +130,8 @@ def shows_the_run(run, level):
     expect("accuracies", scalars(board, "epoch/test_accuracy"),
            [(step, float32(row["test_accuracy"])) for step, row in zip(last_steps, epochs, strict=True)])
     statistics = table(run / "statistics.csv")
+    if not statistics:
+        sys.exit("%s has no statistics" % run)
     for row in statistics:
         tag = ("weight_exponents/" if row["tensor"] == "weight" else "scaled_gradient_exponents/") + row["name"]
         value, = (event.histogram_value for event in board.Histograms(tag) if event.step == int(row["step"]))

@@ -11,7 +11,8 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
-DATA = pathlib.Path(os.environ.get("APEX_CPP_DATA") or pathlib.Path.home() / ".cache/apex_cpp/data")
+CACHE = os.environ.get("APEX_CPP_CACHE") or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "apex_cpp"
+DATA = pathlib.Path(os.environ.get("APEX_CPP_DATA") or pathlib.Path(CACHE) / "data")
 DIGITS = DATA / "digits/digits.csv.gz"
 # Root may write everywhere: another user meets what is closed.
 OTHER_USER = {"user": 65534, "extra_groups": []} if os.geteuid() == 0 else {}

@@ -3,6 +3,7 @@
 #include "tests/torch_amp/grad_scaler_support.h"
 
 #include <apex_cpp/amp/grad_scaler/unscale_grads.h>
+#include <c10/core/InferenceMode.h>
 
 #include <array>
 #include <map>
@@ -197,6 +198,40 @@ TEST_F(GradScalerCalls, EverythingNeedsAScaleFirst) {
                                                                                                           }}}) {
     EXPECT_TRUE(contains(message_of(call), "Attempted " + name + " but there is no scale yet. Call scaler.scale("));
   }
+}
+
+TEST_F(GradScalerCalls, ANewScaleNeedsAScaleFirst) {
+  const std::string error = "Attempted update but there is no scale yet";
+  EXPECT_TRUE(contains(message_of([&] { scaler.update(8.0); }), error));
+  EXPECT_TRUE(contains(message_of([&] { scaler.update(torch::full({1}, 8.0)); }), error));
+}
+
+TEST_F(GradScalerCalls, UpdateWithTheScaleKeepsTheGrowthCounter) {
+  backward();
+  scaler.step(optimizer);
+  scaler.update();
+  ASSERT_EQ(scaler.get_growth_tracker(), 1);
+  optimizer.zero_grad();
+  backward();
+  scaler.unscale_(optimizer);
+  scaler.update(scaler.get_scale());
+  EXPECT_EQ(scaler.get_scale(), 65536.0);
+  EXPECT_EQ(scaler.get_growth_tracker(), 1);
+}
+
+TEST_F(GradScalerCalls, RefusesAGradientMadeInInferenceModeAndChangesNothing) {
+  const auto second = param_with_grad(torch::ones({2}));
+  auto both = sgd({param, second});
+  backward();
+  {
+    const c10::InferenceMode on;
+    second.mutable_grad() = torch::full({2}, 65536.0);
+  }
+  EXPECT_THROW(scaler.unscale_(both), c10::ValueError);
+  EXPECT_EQ(item(param.grad()[0]), 65536.0f);
+  second.mutable_grad() = second.grad().clone();
+  scaler.unscale_(both);
+  EXPECT_EQ(item(second.grad()[0]), 1.0f);
 }
 
 TEST_F(GradScalerCalls, UnscaleTwiceBetweenUpdatesIsAnError) {

@@ -199,6 +199,22 @@ TEST_F(Fallback, RejectsACheckpointOfNonFiniteState) {
 }
 
 // LBFGS keeps some state in lists.
+TEST_F(Fallback, RejectsACheckpointAfterTenSkippedStepsInARow) {
+  Training training("AdamW", "O1");
+  amp::LevelFallback fallback("O1");
+  amp::StepResult skipped;
+  skipped.skipped = true;
+  skipped.loss_scale_before = 65536;
+  for (int step = 1; step <= 10; ++step) {
+    EXPECT_TRUE(fallback.is_good(training.net, training.optimizer)) << step;
+    fallback.update(step, 1.0, skipped);
+  }
+  EXPECT_FALSE(fallback.is_good(training.net, training.optimizer));
+  EXPECT_FALSE(fallback.diverged());
+  fallback.update(11, 1.0, {});
+  EXPECT_TRUE(fallback.is_good(training.net, training.optimizer));
+}
+
 TEST_F(Fallback, RejectsACheckpointOfNonFiniteLbfgsDirections) {
   Training training("LBFGS", "O1");
   training.run(0, 3);

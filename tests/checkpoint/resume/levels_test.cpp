@@ -105,12 +105,26 @@ TEST_F(AcrossLevels, EveryPairOfLevelsLoadsAndTrains) {
   for (const std::string optimizer : {"Adam", "FusedLAMB"}) {
     for (const std::string from : levels) {
       const auto file = saved_at(optimizer, from);
+      DropNet saved;
+      amp::load_checkpoint(file, saved);  // masters where the file has some
+      const auto values = saved->named_parameters();
       for (const std::string to : levels) {
         SCOPED_TRACE(optimizer + " " + from + " to " + to);
         Training other(optimizer, to, 9);
         const auto loaded = other.load(file);
         EXPECT_EQ(loaded.notes.empty(), from == to);
         EXPECT_EQ(loaded.opt_level, from == "plain" ? "" : from);
+        for (const auto& item : other.model->named_parameters()) {
+          const Tensor& value = *values.find(item.key());
+          EXPECT_TRUE(item.value().equal(value.to(item.value().scalar_type()))) << item.key();
+        }
+        if (to != "plain") {
+          const auto masters = amp::master_params(*other.optimizer);
+          ASSERT_EQ(masters.size(), values.size());
+          for (size_t i = 0; i < masters.size(); ++i) {
+            EXPECT_TRUE(masters[i].equal(values[i].value().to(masters[i].scalar_type()))) << i;
+          }
+        }
         other.run(3, 5);
         EXPECT_TRUE(std::isfinite(other.losses.back()));
       }
