@@ -116,6 +116,7 @@ TEST_F(ScaleLoss, Sl04TheShortCutLeavesGradientsUnchanged) {
     EXPECT_EQ(model->parameters()[i].grad()._version(), versions[i]) << i;
   }
   EXPECT_EQ(amp::loss_scaler().updates(), 0) << "no check, no count";
+  EXPECT_EQ(amp::loss_scaler().unskipped(), 0);
 }
 
 // A graph that create_graph made may hold the gradients; autograd refuses it once they have been written.

@@ -158,7 +158,6 @@ void Product::initialize() {
     initialize_as<optimizers::FusedSGD>(config_, options, net_, first, second, handles_);
   }
   scalers_ = &amp::detail::current_session()->scalers;
-  is_newest_ = true;
   for (int i = 0; i < config_.losses; ++i) {
     amp::loss_scaler(i).set_scale_window(config_.scale_window);
     amp::loss_scaler(i).set_skip_warning(0);
@@ -168,10 +167,10 @@ void Product::initialize() {
 
 Product::~Product() { amp::reset(); }
 
+bool Product::is_newest() const { return scalers_ == &amp::detail::current_session()->scalers; }
+
 void Product::initialize_again(const Event& event) {
-  if (event.keeps_handles) {
-    kept_.emplace_back(std::make_shared<decltype(handles_)>(std::move(handles_)));
-  }
+  if (event.keeps_handles) kept_.emplace_back(std::make_shared<decltype(handles_)>(std::move(handles_)));
   handles_.clear();
   config_ = *event.again;
   initialize();
@@ -183,7 +182,6 @@ void Product::train_bystander(const Event& event) {
   torch::optim::SGD sgd(layer->parameters(), kLearningRate);
   auto handles = std::make_shared<decltype(amp::initialize(layer, sgd, *event.bystander_level))>(
       amp::initialize(layer, sgd, *event.bystander_level, quiet()));
-  is_newest_ = false;
   auto& [model, optimizer] = *handles;
   auto scaled = amp::scale_loss(model->forward(torch::ones({1, 2})).sum(), optimizer);
   scaled.backward();
@@ -222,7 +220,7 @@ void Product::apply(const Event& event) {
     case Event::load_state:
       return load_state(event);
     case Event::save_state:
-      if (is_newest_) saved_ = amp::state_dict();
+      if (is_newest()) saved_ = amp::state_dict();
       return;
     case Event::materialize:
       amp::master_params(optimizer(event.optimizer));
@@ -281,7 +279,7 @@ void Product::add_group(const Event& event) {
 }
 
 void Product::load_state(const Event& event) {
-  if (!is_newest_) return;
+  if (!is_newest()) return;
   amp::StateDict state;
   if (event.saved.empty()) {
     if (!saved_) return;

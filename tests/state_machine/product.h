@@ -4,6 +4,7 @@
 #include <apex_cpp/optimizers.h>
 
 #include <any>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -43,6 +44,7 @@ class Product {
   void load_state(const Event& event);
   void add_group(const Event& event);
   void model_zero_grad(bool set_to_none);
+  bool is_newest() const;  // whether amp::state_dict and amp::load_state_dict are of this session
   torch::optim::Optimizer& optimizer(int index) { return handles_[index]->optimizer(); }
   torch::Tensor master_of(int param);
 
@@ -52,7 +54,6 @@ class Product {
   Net net_{nullptr};
   std::vector<std::unique_ptr<Handle>> handles_;
   std::deque<amp::LossScaler>* scalers_ = nullptr;
-  bool is_newest_ = true;
   std::vector<std::any> kept_;  // handles that are out of use
   std::optional<amp::StateDict> saved_;
   bool threw_ = false;

@@ -198,8 +198,8 @@ namespace {
 
 constexpr const char* kRemedies =
     "Differentiate the loss in a block: { auto scaled_loss = amp::scale_loss(loss, optimizer); scaled_loss.backward(); }; "
-    "call its zero_grad(), then write gradients of your own into amp::master_params(optimizer)[i].mutable_grad(), in FP32; or "
-    "drop the gradient with the model's zero_grad().";
+    "call optimizer.zero_grad(), then write gradients of your own into amp::master_params(optimizer)[i].mutable_grad(), in "
+    "FP32; or drop the gradient with the model's zero_grad().";
 
 void check_unchanged(const TrainedParam& each, bool after_block, const char* caller, const Session& session) {
   if (!each.last_grads.model.was_changed(each.param.grad())) return;
