@@ -34,6 +34,29 @@ TEST(ProcessGroup, BroadcastsAndGathers) {
   EXPECT_TRUE(tensor.equal(at::full({2}, world_size() - 1, at::kHalf)));
 }
 
+// A column, and rows that have another memory order on one rank alone.
+TEST(ProcessGroup, ReducesAndBroadcastsTensorsOfAnyStrides) {
+  const auto table = at::full({10, 2}, rank() + 1, at::kFloat), column = table.select(1, 0);
+  const auto sum = at::full({10}, world_size() * (world_size() + 1) / 2, at::kFloat);
+  all_reduce(default_process_group(), column, "summing");
+  EXPECT_TRUE(column.equal(sum));
+  EXPECT_TRUE(table.select(1, 1).equal(at::full({10}, rank() + 1, at::kFloat)));
+  const auto values = at::arange(24, at::kFloat).view({2, 3, 2, 2});
+  auto rows = values.add(rank() == 0 ? 0 : 100);
+  if (rank() == 0) rows = rows.contiguous(at::MemoryFormat::ChannelsLast);
+  broadcast(default_process_group(), rows, 0, "broadcasting");
+  EXPECT_TRUE(rows.equal(values));
+  EXPECT_THROW(broadcast(default_process_group(), at::zeros({1}).expand({4}), 0, "broadcasting"), c10::Error);
+}
+
+TEST(ProcessGroup, SumsOfBoolsAreTrueWhereOneIs) {
+  const auto all = at::full({1}, true), none = at::full({1}, false), last = at::full({1}, rank() == world_size() - 1);
+  for (const at::Tensor& each : {all, none, last}) all_reduce(default_process_group(), each, "summing");
+  EXPECT_EQ(all.view(at::kByte).item<uint8_t>(), 1);
+  EXPECT_EQ(none.view(at::kByte).item<uint8_t>(), 0);
+  EXPECT_EQ(last.view(at::kByte).item<uint8_t>(), 1);
+}
+
 TEST(ProcessGroup, GathersStringsOfDifferentLengths) {
   const auto texts = gather_strings(default_process_group(), std::string(rank() * 3, 'x'), "gathering");
   for (int other = 0; other < world_size(); ++other) EXPECT_EQ(texts[other], std::string(other * 3, 'x'));

@@ -5,6 +5,7 @@
 #include <apex_cpp/parallel/processes/process_group.h>
 
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
@@ -93,6 +94,16 @@ void run(const ProcessGroup& group, const std::string& what, const Start& start)
   }
 }
 
+// Calls `call(row)` with the tensor's elements side by side, which Gloo takes for granted, and copies them back.
+template <class Call>
+void call_in_row(const at::Tensor& tensor, const Call& call) {
+  at::assert_no_internal_overlap(tensor);
+  const at::Tensor row = tensor.contiguous();
+  call(row);
+  const at::NoGradGuard no_grad;
+  if (!row.is_same(tensor)) tensor.copy_(row);
+}
+
 std::vector<at::Tensor> like(const at::Tensor& tensor, int count) {
   std::vector<at::Tensor> tensors;
   for (int i = 0; i < count; ++i) tensors.push_back(at::empty_like(tensor));
@@ -144,17 +155,23 @@ void wait(const ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work,
 }  // namespace detail
 
 void all_reduce(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what, const c10d::ReduceOp& op) {
-  std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = op;
-  run(group, what, [&] { return group->allreduce(tensors, options); });
+  // Gloo adds bools as bytes.
+  if (tensor.scalar_type() == at::kBool && op == c10d::ReduceOp::SUM) options.reduceOp = c10d::ReduceOp::MAX;
+  call_in_row(tensor, [&](const at::Tensor& row) {
+    std::vector<at::Tensor> tensors{row};
+    run(group, what, [&] { return group->allreduce(tensors, options); });
+  });
 }
 
 void broadcast(const ProcessGroup& group, const at::Tensor& tensor, int root, const std::string& what) {
-  std::vector<at::Tensor> tensors{tensor};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  run(group, what, [&] { return group->broadcast(tensors, options); });
+  call_in_row(tensor, [&](const at::Tensor& row) {
+    std::vector<at::Tensor> tensors{row};
+    run(group, what, [&] { return group->broadcast(tensors, options); });
+  });
 }
 
 std::vector<at::Tensor> all_gather(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what) {
