@@ -150,10 +150,28 @@ void Initializer::begin_float8_history() {
       std::make_shared<Float8History>(std::move(weights), device, session_->settings.fp8_gradients));
 }
 
+void Initializer::check_not_cast() const {
+  for (const auto* model : models_) {
+    for (const auto& [name, tensor] : tensors_of(*model)) {
+      TORCH_CHECK(!is_low_precision(tensor.scalar_type()) || !was_cast_by_amp(tensor),
+                  "amp::initialize with enabled(false) was given "
+                  "a model whose ",
+                  name, " an earlier amp::initialize has cast to ", tensor.scalar_type(),
+                  ". Initialize it at O0, "
+                  "which makes its weights FP32 again.");
+    }
+  }
+}
+
 void Initializer::check() {
   const auto& settings = session_->settings;
-  for (const auto& [optimizer, own_class] : optimizers_) check_class(*optimizer, own_class);
-  if (!session_->enabled()) return;
+  std::unordered_set<const torch::optim::Optimizer*> seen;
+  for (const auto& [optimizer, own_class] : optimizers_) {
+    check_class(*optimizer, own_class);
+    check_not_initialized(*optimizer);
+    TORCH_CHECK(seen.insert(optimizer).second, "amp::initialize was given the same optimizer twice.");
+  }
+  if (!session_->enabled()) return check_not_cast();
   TORCH_CHECK(at::globalContext().userEnabledCuDNN(),
               "amp::initialize needs cuDNN, which was switched off. Call at::globalContext().setUserEnabledCuDNN(true).");
   const auto in_environment = huge_pages_in_environment();
@@ -164,10 +182,8 @@ void Initializer::check() {
   choose_bfloat16_modules();
   for (const auto* model : models_) check_model(*model, *session_);
   check_ties(models_, *session_);
-  std::unordered_set<const torch::optim::Optimizer*> seen;
   std::vector<torch::optim::Optimizer*> optimizers;
   for (const auto& [optimizer, own_class] : optimizers_) {
-    TORCH_CHECK(seen.insert(optimizer).second, "amp::initialize was given the same optimizer twice.");
     check_optimizer(*optimizer, *session_);
     optimizers.push_back(optimizer);
   }

@@ -62,6 +62,7 @@ class Initializer {
   /// The prefix of a model's parameter names, such as "model0."; empty for a single model.
   std::string prefix_of(size_t model) const;
   void name_parameters();
+  void check_not_cast() const;
   void check_kept_modules() const;
   void check_module_paths(const std::vector<std::string>& paths, const char* option, bool takes_parameters) const;
   void choose_bfloat16_modules();

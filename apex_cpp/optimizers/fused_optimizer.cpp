@@ -99,6 +99,7 @@ void FusedOptimizer::check_groups() {
 }
 
 void FusedOptimizer::list_params_once() {
+  drop_states_of_gone_params();
   match_group_states();
   unique_groups_.update(param_groups_);
   checked_groups_ = param_groups_.size();
@@ -109,8 +110,9 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
   groups.push_back(group);
   amp::detail::check_one_group_each(groups);
   if (group.has_options()) detail::check_options(rules_, param_groups_.size(), group.options());
+  drop_states_of_gone_params();
   match_group_states();  // a group that is gone leaves nothing to the new one
-  Optimizer::add_param_group(group);
+  add_group_with_states(group);
   torch_compat::keep_options(param_groups_, {group});
   list_params_once();
 }
@@ -136,7 +138,11 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
     if (!has_updated_) throw;
     fail_in_part(rules_.optimizer, torch_compat::text_of(error));
   }
-  for (const auto& each : fresh) loaded_remainders_.erase(each.param);  // are in the states now
+  for (const auto& each : fresh) {
+    loaded_remainders_.erase(each.param);  // are in the states now
+    with_state_.insert_or_assign(each.param.unsafeGetTensorImpl(),
+                                 c10::weak_intrusive_ptr<c10::TensorImpl>(each.param.getIntrusivePtr()));
+  }
   return loss;
 }
 
@@ -231,8 +237,9 @@ bool FusedOptimizer::keeps_masters_of(at::ScalarType dtype) const {
 }
 
 at::Tensor FusedOptimizer::kept_master_of(const at::Tensor& param) const {
-  if (master_storage_ == MasterStorage::stochastic && keeps_masters_of(param.scalar_type()))
-    return param.detach().to(at::kFloat);
+  if (master_storage_ == MasterStorage::stochastic && keeps_masters_of(param.scalar_type())) {
+    return param.requires_grad() || has_state(param) ? param.detach().to(at::kFloat) : at::Tensor();
+  }
   const at::Tensor remainder = remainder_of(param);
   return remainder.defined() ? detail::joined(param, remainder) : remainder;
 }
@@ -497,6 +504,8 @@ void FusedOptimizer::restore(torch::optim::Optimizer& read, torch::serialize::In
   for (size_t i = 0; i < param_groups_.size(); ++i) detail::check_class(rules_, i, param_groups_[i].options());
   match_group_states();
   state_ = std::move(read.state());
+  with_state_.clear();
+  drop_states_of_gone_params();
   loaded_remainders_ = std::move(remainders);
   for (size_t i = 0; i < param_groups_.size(); ++i) {
     rules_.assign(param_groups_[i].options(), read.param_groups()[i].options());

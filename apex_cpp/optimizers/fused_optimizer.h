@@ -125,7 +125,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// The number of steps that a group has taken, without skipped ones (Apex: `group["step"]`); 0 if there is no such group.
-  /// Waits for the device if the count is on it.
+  /// Waits for the device if the count is on it. FusedSGD, FusedAdagrad, FusedLion, FusedLARS and Muon count none: always 0.
   int64_t steps_taken(size_t group = 0) const;
 
   bool materialize_master_grads() const override { return materialize_master_grads_; }
@@ -240,6 +240,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
 
   void check_groups();
   void list_params_once();
+  void drop_states_of_gone_params();
+  void add_group_with_states(const torch::optim::OptimizerParamGroup& group);
   detail::GroupState new_group_state(size_t group) const;
   void match_group_states();
   std::vector<detail::SteppedParam> stepped_params() const;
@@ -278,6 +280,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   detail::OptionsRules rules_;
   std::vector<detail::GroupState> group_states_, removed_states_;  // the second: of groups that were taken out
   std::unordered_map<const void*, std::unique_ptr<torch::optim::OptimizerParamState>> new_states_;  // within a step
+  // The parameters that have state: weak, so that no other parameter gets their addresses, which are the keys of the states.
+  std::unordered_map<void*, c10::weak_intrusive_ptr<c10::TensorImpl>> with_state_;
   amp::detail::WeakTensorMap<at::Tensor> loaded_remainders_;  // of parameters that have no state yet
   amp::detail::UniqueParamGroups unique_groups_;
   size_t checked_groups_ = 0;  // the first groups, whose options' values were checked when the groups were added

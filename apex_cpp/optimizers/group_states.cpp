@@ -1,11 +1,15 @@
 #include <apex_cpp/optimizers/fused_optimizer.h>
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
+#include <iterator>
+#include <memory>
 #include <unordered_set>
+#include <utility>
 
-// What belongs to a parameter group, as in Apex: it stays with the group where groups are added, removed or moved.
+// What belongs to parameter groups and to parameters: it stays with them where groups are added, removed or moved.
 namespace apex::optimizers {
 
 using detail::GroupState;
@@ -61,8 +65,8 @@ GroupState FusedOptimizer::new_group_state(size_t group) const {
   return state;
 }
 
-// A group keeps its state while it keeps a parameter. A group whose parameters were all replaced is known by its options, and
-// by state that was moved to the new parameters: a new group may have options in the memory of those that are gone.
+// A group keeps its state while it keeps a parameter. A group whose parameters were all replaced is known by state that was
+// moved to the new parameters, and by its options, unless the program has replaced these, too.
 std::vector<const GroupState*> FusedOptimizer::group_states() const {
   std::vector<const GroupState*> found(param_groups_.size());
   if (!unique_groups_.is_due(param_groups_)) {
@@ -81,11 +85,15 @@ std::vector<const GroupState*> FusedOptimizer::group_states() const {
        [](const GroupState& state, const auto& group) { return has_options_of(state, group) && shares_params(state, group); });
   take(group_states_, shares_params);
   take(removed_states_, shares_params);
-  take(group_states_, [&](const GroupState& state, const auto& group) {
+  const auto was_given_states = [&](const auto& group) {
     const auto& params = group.params();
-    const auto was_given_state = [&](const at::Tensor& param) { return state_.count(param.unsafeGetTensorImpl()) != 0; };
-    return has_options_of(state, group) && (params.empty() || std::any_of(params.begin(), params.end(), was_given_state));
+    return std::any_of(params.begin(), params.end(),
+                       [&](const at::Tensor& param) { return state_.count(param.unsafeGetTensorImpl()) != 0; });
+  };
+  take(group_states_, [&](const GroupState& state, const auto& group) {
+    return has_options_of(state, group) && (group.params().empty() || was_given_states(group));
   });
+  take(group_states_, [&](const GroupState&, const auto& group) { return was_given_states(group); });
   return found;
 }
 
@@ -118,6 +126,32 @@ void FusedOptimizer::param_was_replaced(const at::Tensor& from, const at::Tensor
       }
     }
   }
+}
+
+// A new parameter may get the address of one that is gone, and must not get its state.
+void FusedOptimizer::drop_states_of_gone_params() {
+  for (auto each = with_state_.begin(); each != with_state_.end();) {
+    if (each->second.expired()) state_.erase(each->first);
+    each = each->second.expired() ? with_state_.erase(each) : std::next(each);
+  }
+  for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {  // a program may have moved states to them
+    if (state_.count(param.unsafeGetTensorImpl()) != 0) with_state_.insert_or_assign(param.unsafeGetTensorImpl(), weak(param));
+  }
+}
+
+// LibTorch refuses parameters that have state. Those of a group that was taken out have theirs.
+void FusedOptimizer::add_group_with_states(const torch::optim::OptimizerParamGroup& group) {
+  std::vector<std::pair<void*, std::unique_ptr<torch::optim::OptimizerParamState>>> states;
+  const auto put_back = c10::make_scope_exit([&] {
+    for (auto& [key, state] : states) state_[key] = std::move(state);
+  });
+  for (const at::Tensor& param : group.params()) {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    if (found == state_.end()) continue;
+    states.emplace_back(found->first, std::move(found->second));
+    state_.erase(found);
+  }
+  Optimizer::add_param_group(group);
 }
 
 }  // namespace apex::optimizers

@@ -78,8 +78,8 @@ void OverlapCheck::check_spans(const std::vector<SteppedParam>& params, std::vec
     const auto [first, second] = std::minmax(before.index, after.index);
     TORCH_CHECK(false, params[second].name(), " shares memory with parameter ", params[first].position, " of group ",
                 params[first].group,
-                ", and the step would update both. Leave one of them out, or give it memory of its own: "
-                "param.set_data(param.detach().clone()).");
+                ", and the step would update both. To tie weights, register one parameter in both modules instead of set_data; "
+                "otherwise give it memory of its own: param.set_data(param.detach().clone()).");
   }
 }
 

@@ -162,6 +162,26 @@ TEST_F(Misuse, LossScalesOfADisabledSessionAreAnErrorThatSaysSo) {
   }
 }
 
+// The first call has moved the parameters into a handle.
+TEST_F(Misuse, AnOptimizerIsInitializedOnceAlsoWithoutAmp) {
+  const auto without_amp = [&] { return amp::initialize(model, optimizer, "O2", quiet().enabled(false)); };
+  auto [net, opt] = without_amp();
+  EXPECT_TRUE(contains(message_of([&] { (void)without_amp(); }), "have moved to the handle"));
+  std::unique_ptr<torch::optim::Optimizer> handle = std::make_unique<decltype(opt)>(std::move(opt));
+  EXPECT_TRUE(
+      contains(message_of([&] { (void)amp::initialize(model, handle, "O2", quiet().enabled(false)); }), "returned before"));
+  EXPECT_NE(handle, nullptr);
+}
+
+TEST_F(Misuse, AModelThatAmpHasCastIsNotTrainedWithoutAmp) {
+  { auto [net, opt] = amp::initialize(model, optimizer, "O5", quiet()); }
+  torch::optim::SGD next(model->parameters(), 0.1);
+  EXPECT_TRUE(
+      contains(message_of([&] { (void)amp::initialize(model, next, "O5", quiet().enabled(false)); }), "Initialize it at O0"));
+  auto [net, opt] = amp::initialize(model, next, "O0", quiet());
+  EXPECT_EQ(model->fc1->weight.scalar_type(), torch::kFloat);
+}
+
 class OriginalAtLevel : public AmpTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(OriginalAtLevel, InScaleLossAndMasterParamsIsAnError) {

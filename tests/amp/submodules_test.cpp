@@ -65,6 +65,51 @@ TEST_P(Submodules, AreSavedInFloat32) {
   }
 }
 
+struct CopiedImpl : torch::nn::Cloneable<CopiedImpl> {
+  CopiedImpl() { reset(); }
+  void reset() override { fc1 = register_module("fc1", torch::nn::Linear(6, 5)); }
+  Tensor forward(const Tensor& x) { return fc1(x); }
+  torch::nn::Linear fc1{nullptr};
+};
+TORCH_MODULE(Copied);
+
+TEST_P(Submodules, OfAClonedModelAreSavedAndLoadedInFloat32) {
+  Copied original;
+  auto own = amp::initialize(original, level(), quiet());
+  const torch::nn::Linear from(original->fc1->options);
+  for (const std::optional<torch::Device>& device : {std::optional<torch::Device>(), {torch::kCPU}}) {
+    const auto copy = std::dynamic_pointer_cast<CopiedImpl>(own->clone(device));
+    restore(copy->fc1, saved(from));
+    EXPECT_EQ(copy->fc1->weight.scalar_type(), original->fc1->weight.scalar_type());
+    EXPECT_TRUE(torch::equal(copy->fc1->weight, from->weight.to(copy->fc1->weight.scalar_type())));
+    torch::nn::Linear plain(original->fc1->options);
+    restore(plain, saved(copy->fc1));
+    EXPECT_EQ(plain->weight.scalar_type(), torch::kFloat);
+  }
+}
+
+struct EncoderImpl : torch::nn::Module {
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(6, 4));
+  Tensor forward(const Tensor& x) { return fc(x); }
+};
+AMP_MODULE(Encoder);
+struct WholeImpl : torch::nn::Module {
+  Encoder encoder = register_module("encoder", Encoder());
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(4, 2));
+  Tensor forward(const Tensor& x) { return head(encoder->forward(x)); }
+};
+TORCH_MODULE(Whole);
+
+// Its class could be a model of its own. Here it is a part of one.
+TEST_P(Submodules, OfAnAmpModuleClassAreSavedInFloat32) {
+  Whole whole;
+  auto own = amp::initialize(whole, level(), quiet());
+  Encoder plain;
+  restore(plain, saved(own->encoder));
+  EXPECT_EQ(plain->fc->weight.scalar_type(), torch::kFloat);
+  EXPECT_TRUE(torch::equal(plain->fc->weight, own->encoder->fc->weight.to(torch::kFloat)));
+}
+
 TEST_P(Submodules, AreLoadedFromFloat32) {
   const std::vector<std::pair<const char*, std::function<void()>>> ways{
       {"by the holder", [&] { restore(net->fc1, file); }},

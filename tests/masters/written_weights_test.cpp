@@ -177,6 +177,43 @@ TEST_P(WrittenWeights, WritesToMastersAreNotOverwritten) {
   EXPECT_LE(weight().abs().max().item<float>(), 0.1001f) << "0.1 in BF16 is 0.10009765625";
 }
 
+TEST_P(WrittenWeights, WrittenMastersReachAWeightThatHasNoGradient) {
+  const auto step = [&] {
+    model->zero_grad();
+    { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
+    weight().mutable_grad().reset();
+    opt->step();
+  };
+  {
+    const torch::NoGradGuard no_grad;
+    for (const Tensor& each : amp::master_params(*opt)) Tensor(each).mul_(1.5);
+  }
+  const Tensor written = master();
+  step();
+  EXPECT_EQ(bytes_of(master()), bytes_of(written));
+  EXPECT_EQ(bytes_of(weight()), bytes_of(written.to(weight().scalar_type())));
+  const auto version = weight()._version();
+  step();
+  EXPECT_EQ(bytes_of(weight()), bytes_of(written.to(weight().scalar_type())));
+  if (std::get<Stepping>(GetParam()) != Stepping::torch_sgd) {
+    EXPECT_EQ(weight()._version(), version) << "copied once";
+  }
+}
+
+TEST_P(WrittenWeights, LoadedMastersReachAWeightThatHasNoGradient) {
+  const auto file = saved(*opt);
+  const Tensor loaded = master();
+  for (int i = 0; i < 3; ++i) train();
+  ASSERT_NE(bytes_of(master()), bytes_of(loaded));
+  restore(*opt, file);
+  model->zero_grad();
+  { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
+  weight().mutable_grad().reset();
+  opt->step();
+  EXPECT_EQ(bytes_of(master()), bytes_of(loaded));
+  EXPECT_EQ(bytes_of(weight()), bytes_of(loaded.to(weight().scalar_type())));
+}
+
 TEST_P(WrittenWeights, WeightsRestoredAfterAReadLeaveNoTrace) {
   const Scratch folder;
   const std::string expected = steps_with_replaced_weights([] {});
@@ -281,12 +318,12 @@ TEST(WrittenValues, KeepsEarlierValuesOnlyFromAReadToTheNextStep) {
   trained.mark_synced();
   trained.param.fill_(2);
   trained.update_master_from_edits(/*may_be_restored=*/false);
-  EXPECT_FALSE(trained.backup.values.defined());
+  EXPECT_FALSE(trained.backup.defined());
   trained.param.fill_(3);
   trained.update_master_from_edits();
-  EXPECT_TRUE(trained.backup.values.defined());
+  EXPECT_TRUE(trained.backup.defined());
   trained.mark_synced();
-  EXPECT_FALSE(trained.backup.values.defined());
+  EXPECT_FALSE(trained.backup.defined());
 }
 
 TEST_P(WrittenWeights, SurviveASkippedStep) {

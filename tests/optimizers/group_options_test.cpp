@@ -298,6 +298,55 @@ TEST(CountsOfGroups, StayWithTheGroupWhoseParametersAreAllReplaced) {
   EXPECT_EQ(optimizer.steps_taken(), 4);
 }
 
+// A program may set a group's rate by new options before each step.
+TEST(CountsOfGroups, StayWhereParametersAndOptionsAreAllReplaced) {
+  OneParam other(1), old(2), replacement(3);
+  FusedAdam optimizer(std::vector<at::Tensor>{other.param}, FusedAdamOptions(0.1));
+  step_with(optimizer, {&other}, 2);
+  optimizer.add_param_group(group_like_first(optimizer, old));
+  step_with(optimizer, {&other, &old}, 3);
+  auto& group = optimizer.param_groups()[1];
+  group.set_options(std::make_unique<FusedAdamOptions>(0.2));
+  auto of_old = std::move(optimizer.state().at(old.param.unsafeGetTensorImpl()));
+  optimizer.state().erase(old.param.unsafeGetTensorImpl());
+  optimizer.state()[replacement.param.unsafeGetTensorImpl()] = std::move(of_old);
+  group.params()[0] = replacement.param;
+  step_with(optimizer, {&other, &replacement}, 1);
+  EXPECT_EQ(optimizer.steps_taken(0), 6);
+  EXPECT_EQ(optimizer.steps_taken(1), 4);
+}
+
+TEST(StatesOfParameters, GoWithTheParameters) {
+  OneParam body(1), next(3);
+  auto head = std::make_unique<OneParam>(2);
+  FusedAdam optimizer({body.param, head->param}, FusedAdamOptions(0.1));
+  step_with(optimizer, {&body, head.get()}, 2);
+  EXPECT_EQ(optimizer.state().size(), 2U);
+  optimizer.param_groups()[0].params()[1] = next.param;
+  step_with(optimizer, {&body, &next}, 1);
+  EXPECT_EQ(optimizer.state().size(), 3U) << "the program may put a parameter that it holds back";
+  head.reset();
+  optimizer.add_param_group(group_like_first(optimizer, *std::make_unique<OneParam>(4)));
+  EXPECT_EQ(optimizer.state().size(), 2U);
+}
+
+TEST(StatesOfParameters, ReturnWithAGroupThatIsAddedAgain) {
+  OneParam body(1), head(2);
+  FusedAdam optimizer(std::vector<at::Tensor>{body.param}, FusedAdamOptions(0.1));
+  optimizer.add_param_group(group_like_first(optimizer, head));
+  step_with(optimizer, {&body, &head}, 2);
+  const auto* state = optimizer.state().at(head.param.unsafeGetTensorImpl()).get();
+  optimizer.param_groups().pop_back();
+  step_with(optimizer, {&body}, 1);
+  optimizer.add_param_group(group_like_first(optimizer, head));
+  EXPECT_EQ(optimizer.state().at(head.param.unsafeGetTensorImpl()).get(), state);
+  EXPECT_THROW(optimizer.add_param_group(group_like_first(optimizer, head)), c10::ValueError);
+  EXPECT_EQ(optimizer.state().at(head.param.unsafeGetTensorImpl()).get(), state);
+  step_with(optimizer, {&body, &head}, 1);
+  EXPECT_EQ(optimizer.steps_taken(0), 4);
+  EXPECT_EQ(optimizer.steps_taken(1), 3);
+}
+
 // A group that was taken out is known by the parameters that it had last, however often the others change.
 TEST(CountsOfGroups, ReturnWithAParameterThatJoinedTheGroupLater) {
   OneParam body(1), first(2), second(3), other(4);

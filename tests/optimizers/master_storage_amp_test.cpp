@@ -264,6 +264,31 @@ TEST(MasterStorageUnderAmp, TorchSaveOfModelAndHandleContinuesWithTheSameBits) {
   }
 }
 
+TEST(MasterStorageUnderAmp, FrozenParametersTakeNoMemoryAfterALoad) {
+  for (const MasterStorage storage : storages_of<FusedAdam>()) {
+    const File file("frozen.ckpt");
+    AmpRun<> run(storage);
+    const at::Tensor frozen = run.net->first->weight.set_requires_grad(false), trained = run.net->second->weight;
+    run.steps(0, 2);
+    amp::save_checkpoint(file.path, run.model, *run.by);
+    amp::load_checkpoint(file.path, run.model, *run.by);
+    EXPECT_FALSE(run.by->kept_master_of(frozen).defined()) << name_of(storage);
+    EXPECT_TRUE(run.by->kept_master_of(trained).defined()) << name_of(storage);
+  }
+}
+
+// torch::load would lose the bits that a BF16 parameter without its remainder does not have.
+TEST(MasterStorageUnderAmp, AnOptimizersFileWithFloat32MastersIsAnErrorThatChangesNothing) {
+  AmpRun<> before(MasterStorage::float32);
+  before.steps(0, 2);
+  for (const MasterStorage storage : storages_of<FusedAdam>()) {
+    AmpRun<> after(storage);
+    const std::string text = message_of<c10::Error>([&] { load(*after.by, saved(*before.by)); });
+    EXPECT_NE(text.find("another master_storage"), std::string::npos) << text;
+    EXPECT_TRUE(after.by->state().empty());
+  }
+}
+
 // A checkpoint holds float32 masters, so any storage and any level load any other's.
 TYPED_TEST(RemaindersUnderAmp, CheckpointsFitEveryStorageAndLevel) {
   struct Kind {

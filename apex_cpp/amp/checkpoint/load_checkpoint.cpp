@@ -243,7 +243,7 @@ class Loading {
     if (here.has_master()) {
       at::Tensor(here.stepped).copy_(float32);
       masters_made_ += !master.defined();
-    } else if (fused && fused->load_kept_master(here.model, float32)) {
+    } else if (fused && (master.defined() || here.model.requires_grad()) && fused->load_kept_master(here.model, float32)) {
       masters_made_ += !master.defined();
     } else {
       masters_dropped_ += master.defined() && c10::isReducedFloatingType(here.model.scalar_type());

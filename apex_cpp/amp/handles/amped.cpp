@@ -270,7 +270,8 @@ void load_any_dtype(const torch::nn::Module& module, torch::serialize::InputArch
 }
 
 void save_module(const torch::nn::Module& module, torch::serialize::OutputArchive& archive) {
-  const bool has_own_way = dynamic_cast<const CastsForward*>(&module) != nullptr;
+  const auto* own = dynamic_cast<const CastsForward*>(&module);
+  const bool has_own_way = own && own->amp_casts().session;  // a part of a model that amp has cast has none
   if (has_own_way || !is_cast(module)) {
     module.save(archive);
   } else {

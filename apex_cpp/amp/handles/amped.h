@@ -192,7 +192,7 @@ class AmpedModule : public Impl, public CastsForward {
     if constexpr (std::is_copy_constructible_v<Amped<Impl>>) {
       auto amped = std::make_shared<Amped<Impl>>(PatchOf{}, copy);
       amped->set_amp_casts(this->amp_casts());
-      if (!device) remember_clone(*this, *amped);
+      remember_clone(*this, *amped);
       if (device) static_cast<AmpedModule&>(*amped).amp_replica_casts_ = casts_for_replicas();
       return amped;
     } else {

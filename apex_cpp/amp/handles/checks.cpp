@@ -128,8 +128,8 @@ void check_model(const torch::nn::Module& module, const Session& session) {
   for (const auto& item : module.named_buffers()) check_float32("buffer", item.key(), item.value(), session);
 }
 
-void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session) {
-  TORCH_CHECK(!dynamic_cast<AmpOptimizerBase*>(&optimizer),
+void check_not_initialized(const torch::optim::Optimizer& optimizer) {
+  TORCH_CHECK(!dynamic_cast<const AmpOptimizerBase*>(&optimizer),
               "amp::initialize was given an optimizer that it has returned before. An optimizer can be initialized only once; "
               "make a new one over the model's parameters.");
   for (const auto& group : optimizer.param_groups()) {
@@ -137,6 +137,9 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
                 "amp::initialize was given an optimizer whose parameters have moved to the handle that an earlier "
                 "amp::initialize, or LARC, has returned for it. Make a new optimizer over the model's parameters.");
   }
+}
+
+void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session) {
   TORCH_CHECK(!(session.has_masters() && dynamic_cast<torch::optim::LBFGS*>(&optimizer)),
               "LBFGS cannot be used with master weights: it calls a closure that runs backward many times a step. Use O0, or "
               "another optimizer.");

@@ -22,8 +22,11 @@ void check_model(const torch::nn::Module& module, const Session& session);
 /// different layouts, such as a matrix and its transpose.
 void check_ties(const std::vector<torch::nn::Module*>& models, const Session& session);
 
-/// Errors: RuntimeError for a handle (OPT-01), for an optimizer without any parameter of the models, and for LBFGS with master
-/// weights; TypeError for a parameter dtype that amp does not train; ValueError for a parameter in two groups.
+/// Errors: RuntimeError for a handle (OPT-01), and for an optimizer whose groups an earlier call has moved into a handle.
+void check_not_initialized(const torch::optim::Optimizer& optimizer);
+
+/// Errors: RuntimeError for an optimizer without any parameter of the models, and for LBFGS with master weights; TypeError for
+/// a parameter dtype that amp does not train; ValueError for a parameter in two groups.
 void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session);
 
 /// Errors, with master weights: RuntimeError with the name of a parameter that two optimizers train.

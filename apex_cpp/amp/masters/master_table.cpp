@@ -39,22 +39,24 @@ bool is_spare(const at::Tensor& grad, const at::Tensor& master) {
 
 }  // namespace
 
-// Replaces a backup that is obsolete: a load, or the program, has written to the master since.
+// Replaces a backup that is obsolete, since the master was written. The program may restore the weight until the next step, as
+// after an evaluation with averaged weights.
 void TrainedParam::update_master_from_edits(bool may_be_restored) {
   if (synced_weight.has_version_of(param)) return;
   const disable_casts casts_off;
   const at::Tensor values = param.detach(), exact = master.detach();
-  if (backup.is_obsolete(master)) backup.values = may_be_restored ? exact.clone() : at::Tensor();
+  if (!backup.defined() || master_was_written()) backup = may_be_restored ? exact.clone() : at::Tensor();
   at::Tensor edits = values.to(at::kFloat);
-  if (backup.values.defined()) edits = exact_where_rounded(values, backup.values, edits, dtype);
+  if (backup.defined()) edits = exact_where_rounded(values, backup, edits, dtype);
   exact.copy_(exact_where_rounded(values, exact, edits, dtype));
   synced_weight = WeightRecord(param);
-  backup.after_update = TensorVersion(master);
+  synced_master = TensorVersion(master);
   if (!may_be_restored) drop_backup();
 }
 
 void TrainedParam::mark_synced() {
   synced_weight = WeightRecord(param);
+  synced_master = TensorVersion(master);
   drop_backup();
 }
 

@@ -53,32 +53,23 @@ struct LastGrads {
   TensorVersion master;  ///< the master's gradient that was computed from it
 };
 
-/// A copy of a master's values from before edits of the weight were copied into it. The program may restore the weight until
-/// the next step, as after an evaluation with averaged weights.
-struct MasterBackup {
-  at::Tensor values;           ///< FP32; undefined if nothing is kept
-  TensorVersion after_update;  ///< of the master, right after the edits were copied into it
-
-  /// Whether anything but these edits has written to the master since.
-  bool is_obsolete(const at::Tensor& master) const { return !after_update.matches(master); }
-};
-
 /// A parameter that an optimizer trains, with its master and their states.
 ///
 /// State of the weight: equal to the rounded master (`synced_weight` has its version), or edited by the program.
 /// State of the gradient: in the model, or in `earlier_grads` while a pass runs; `last_grads` records what amp has read.
 struct TrainedParam {
-  at::Tensor param;            ///< the model's parameter
-  c10::ScalarType dtype;       ///< of `param` when it got its master; the program may convert it since
-  at::Tensor master;           ///< FP32, replaces `param` in the optimizer's groups; undefined for a native parameter
-  bool is_tied = false;        ///< `set_data` tied `param` to another parameter of this table; their masters share memory too
-  EarlierGrads earlier_grads;  ///< gradients removed from the model while a pass runs
-  LastGrads last_grads;        ///< gradients at the end of the last pass
-  TensorVersion added_grad;    ///< the gradient that a native parameter had when it was added, until a pass begins
-  WeightRecord synced_weight;  ///< `param` when it was last equal to the rounded master; empty if it may have been edited
-  MasterBackup backup;         ///< the master's values before edits, until the next step
-  TensorVersion frozen_copy;   ///< of the master, when it was last copied to a frozen `param`
-  at::Tensor spare_grad;       ///< memory of a dropped master gradient, for reuse
+  at::Tensor param;             ///< the model's parameter
+  c10::ScalarType dtype;        ///< of `param` when it got its master; the program may convert it since
+  at::Tensor master;            ///< FP32, replaces `param` in the optimizer's groups; undefined for a native parameter
+  bool is_tied = false;         ///< `set_data` tied `param` to another parameter of this table; their masters share memory too
+  EarlierGrads earlier_grads;   ///< gradients removed from the model while a pass runs
+  LastGrads last_grads;         ///< gradients at the end of the last pass
+  TensorVersion added_grad;     ///< the gradient that a native parameter had when it was added, until a pass begins
+  WeightRecord synced_weight;   ///< `param` when it was last equal to the rounded master; empty if it may have been edited
+  TensorVersion synced_master;  ///< of the master, when it and `param` were last made equal
+  at::Tensor backup;            ///< the master's FP32 values before edits, until the next step; undefined if nothing is kept
+  TensorVersion frozen_copy;    ///< of the master, when it was last copied to a frozen `param`
+  at::Tensor spare_grad;        ///< memory of a dropped master gradient, for reuse
 
   bool has_master() const { return master.defined(); }
   /// What the optimizer steps: the master, or the parameter itself.
@@ -88,12 +79,15 @@ struct TrainedParam {
   /// one FP32 copy, until `mark_synced`; where the program restores the rounded value of the backup, the master gets the
   /// backup's value back.
   void update_master_from_edits(bool may_be_restored = true);
+  /// Whether the master was written, by the program or a load, since it and `param` were made equal. Writes through `data()`
+  /// do not show.
+  bool master_was_written() const { return !synced_master.matches(master); }
   /// Records that `param` equals the rounded master, or is about to be overwritten with it. Drops the backup.
   void mark_synced();
   /// Records that the program may have edited `param`; the next `update_master_from_edits` compares all values.
   void mark_edited() { synced_weight = {}; }
   /// Drops the backup: the edits can no longer be undone.
-  void drop_backup() { backup = {}; }
+  void drop_backup() { backup.reset(); }
   /// Whether `param` is frozen and already has the master's current values.
   bool is_frozen_copy() const { return !param.requires_grad() && frozen_copy.matches(master); }
   /// Before a step: a gradient may change the master without a new version, as torch::optim::SGD writes through data().

@@ -127,7 +127,7 @@ void OptimizerStash::update_masters_from_edits(bool may_be_restored) const {
 
 void OptimizerStash::drop_obsolete_master_backups() const {
   for (TrainedParam* each : table_.with_masters()) {
-    if (each->backup.is_obsolete(each->master)) each->drop_backup();
+    if (each->master_was_written()) each->drop_backup();
   }
 }
 
@@ -167,7 +167,12 @@ std::vector<at::Tensor> OptimizerStash::arrange_saved_masters(const std::vector<
   for (size_t i = 0; i < values.size(); ++i) {
     const int64_t position = positions.at(i);
     at_position.emplace(position, values[i]);
-    if (position >= 0 && position < static_cast<int64_t>(params.size())) once_trained.push_back(params[position]);
+    if (position < 0 || position >= static_cast<int64_t>(params.size())) continue;
+    TORCH_CHECK(
+        !fused() || !fused()->keeps_masters_of(params[position].scalar_type()),
+        "The saved optimizer has FP32 master weights, and this one has another master_storage. Give it the master_storage "
+        "of the file, or load a file of amp::save_checkpoint, which fits any.");
+    once_trained.push_back(params[position]);
   }
   adopt_new_params(once_trained);
   std::vector<at::Tensor> here;
@@ -192,8 +197,8 @@ void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
   made_before_use_ = false;  // these values count for more than the weights
   for (size_t i = 0; i < values.size(); ++i) {
     if (!values[i].defined()) continue;
+    here[i]->mark_synced();  // the edits of before count no more
     here[i]->master.copy_(values[i]);
-    here[i]->mark_synced();
   }
 }
 
@@ -211,6 +216,16 @@ void OptimizerStash::match_layouts() {
     const bool is_same_layout = each->master.strides() == each->param.strides();
     if (is_same_layout || !each->param.is_non_overlapping_and_dense()) continue;
     each->master.set_data(in_layout_of(each->master.detach(), each->param));
+  }
+}
+
+// A fused step writes only weights that have a gradient. Masters that were written otherwise reach the model here.
+void OptimizerStash::copy_written_masters() {
+  const at::NoGradGuard no_grad;
+  for (TrainedParam* each : table_.with_masters()) {
+    if (!each->master_was_written()) continue;
+    each->param.copy_(each->master);
+    each->mark_synced();
   }
 }
 
@@ -478,6 +493,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
     return false;
   }
   update_masters_from_edits(/*may_be_restored=*/false);
+  if (fused()) copy_written_masters();
   match_layouts();
   for (TrainedParam* each : table_.with_masters()) each->expect_step();
   if (auto* optimizer = fused()) {
@@ -505,6 +521,7 @@ void OptimizerStash::change_weights(const std::function<void()>& change) {
   if (!session_->enabled()) return change();
   adopt_new_params();
   update_masters_from_edits(/*may_be_restored=*/false);
+  copy_written_masters();
   match_layouts();
   change();
   for (TrainedParam* each : table_.with_masters()) each->mark_synced();
