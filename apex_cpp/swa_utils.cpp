@@ -181,6 +181,8 @@ AveragedParameters::AveragedParameters(ExponentialMovingAverage& average) : aver
   const at::NoGradGuard no_grad;
   const amp::disable_casts casts_off;
   params_ = average.averaged_weights().in_model;
+  if (auto* stash = stash_of(average.optimizer_))
+    stash->copy_written_masters();  // after the writes below amp could not tell these masters from old ones
   for (const auto& param : params_) weights_.push_back(param.detach().clone());
   try {
     at::_foreach_copy_(params_, average.averages_);

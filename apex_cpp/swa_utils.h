@@ -59,9 +59,9 @@ class ExponentialMovingAverage : public torch::nn::Module {
   void update();
 
   /// Puts the averages into the model, rounded to its dtypes, until the result is destroyed. The weights then have their bits
-  /// back, and so have the masters: until the next step amp keeps them, also where a checkpoint is written in between. Needs
-  /// memory for a copy of the model's parameters. Do not step within. No synchronisation. Errors: as `update`; after an error
-  /// the model has its weights.
+  /// back, and so have the masters: until the next step amp keeps them, also where a checkpoint is written in between. Masters
+  /// that the program has written since the last step reach the model here. Needs memory for a copy of the model's parameters.
+  /// Do not step within. No synchronisation. Errors: as `update`; after an error the model has its weights.
   [[nodiscard]] AveragedParameters average_parameters();
 
   /// The averages, in the order of `amp::master_params` when the average was made.

@@ -80,7 +80,8 @@ at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out
 }
 
 at::Tensor unscale(const plan::Group& group, at::TensorList in, at::TensorList out, const at::Tensor& inv_scale) {
-  return scale_by(group, in, out, inv_scale.reshape({}).to(group.device, math_dtype(group), /*non_blocking=*/true));
+  return scale_by(group, in, out,
+                  inv_scale.reshape({}).to(group.device, math_dtype(group), /*non_blocking=*/!group.device.is_cpu()));
 }
 
 at::Tensor has_nonfinite(const plan::Group& group, at::TensorList in) {

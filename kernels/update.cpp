@@ -39,8 +39,12 @@ Value* writable_if_on(c10::Device device, const at::Tensor& tensor) {
 
 void bump_versions(at::TensorList written) {
   constexpr int64_t kAtOnce = 1024;
+  // Inference tensors have no version, and the threads are not in inference mode.
   at::parallel_for(0, static_cast<int64_t>(written.size()), kAtOnce, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) written[static_cast<size_t>(i)].unsafeGetTensorImpl()->bump_version();
+    for (int64_t i = begin; i < end; ++i) {
+      const at::Tensor& tensor = written[static_cast<size_t>(i)];
+      if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+    }
   });
 }
 

@@ -105,7 +105,7 @@ at::Tensor GradScaler::scale(const at::Tensor& outputs) {
     scale_ = at::full({}, options_.init_scale(), on_device.dtype(at::kFloat));
     growth_tracker_ = at::full({}, init_growth_tracker_, on_device.dtype(at::kInt));
   }
-  return outputs.mul(scale_.to(outputs.device(), at::kFloat, /*non_blocking=*/true));
+  return outputs.mul(scale_.to(outputs.device(), at::kFloat, /*non_blocking=*/!outputs.is_cpu()));
 }
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
@@ -305,7 +305,7 @@ void GradScaler::check_scale_made(const char* caller) const {
 
 at::Tensor GradScaler::combined(const std::vector<at::Tensor>& found_infs) const {
   auto sum = at::zeros({}, scale_.options());
-  for (const auto& found_inf : found_infs) sum += found_inf.to(scale_.device(), at::kFloat, /*non_blocking=*/true);
+  for (const auto& found_inf : found_infs) sum += found_inf.to(scale_.device(), at::kFloat, /*non_blocking=*/!scale_.is_cpu());
   return sum;
 }
 

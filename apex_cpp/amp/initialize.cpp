@@ -150,15 +150,20 @@ void Initializer::begin_float8_history() {
       std::make_shared<Float8History>(std::move(weights), device, session_->settings.fp8_gradients));
 }
 
+// A part that is the model of another call, such as a teacher, casts its own inputs.
 void Initializer::check_not_cast() const {
   for (const auto* model : models_) {
+    std::unordered_set<const at::TensorImpl*> of_parts;
+    for (const auto& part : model->modules(/*include_self=*/false)) {
+      if (!session_of(*part)) continue;
+      for (const auto& [name, tensor] : tensors_of(*part)) of_parts.insert(tensor.unsafeGetTensorImpl());
+    }
     for (const auto& [name, tensor] : tensors_of(*model)) {
-      TORCH_CHECK(!is_low_precision(tensor.scalar_type()) || !was_cast_by_amp(tensor),
-                  "amp::initialize with enabled(false) was given "
-                  "a model whose ",
-                  name, " an earlier amp::initialize has cast to ", tensor.scalar_type(),
-                  ". Initialize it at O0, "
-                  "which makes its weights FP32 again.");
+      const bool is_cast = is_low_precision(tensor.scalar_type()) && was_cast_by_amp(tensor);
+      TORCH_CHECK(!is_cast || of_parts.count(tensor.unsafeGetTensorImpl()) != 0,
+                  "amp::initialize with enabled(false) was given a model whose ", name,
+                  " an earlier amp::initialize has cast to ", tensor.scalar_type(),
+                  ". Initialize it at O0, which makes its weights FP32 again.");
     }
   }
 }

@@ -21,9 +21,10 @@ std::vector<at::Tensor> master_params(torch::optim::Optimizer& optimizer);
 /// dtype, on CPU or CUDA; one synchronisation, which reads the norm. If all gradients are FP32 on a CPU, norm and gradients
 /// have the bits of `torch::nn::utils::clip_grad_norm_` over the parameters without duplicates. With a fused optimizer and
 /// materialize_master_grads=false no gradient is written: the overflow check has already computed the norm, and `step` applies
-/// the coefficient. Gradients with a non-finite norm are not changed; the overflow check of `scale_loss` handles them. Call it
-/// after the `scale_loss` block. Errors: RuntimeError if `optimizer` is not a handle returned by `amp::initialize`, or inside
-/// the block; ValueError unless max_norm > 0, and for a sparse gradient.
+/// the coefficient. Gradients with a non-finite norm are not changed, where `torch::nn::utils::clip_grad_norm_` makes finite
+/// ones 0: the step is skipped for them, at a fixed loss scale only with `skip_nonfinite`. Call it after the `scale_loss`
+/// block. Errors: RuntimeError if `optimizer` is not a handle returned by `amp::initialize`, or inside the block; ValueError
+/// unless max_norm > 0, and for a sparse gradient.
 double clip_grad_norm_(torch::optim::Optimizer& optimizer, double max_norm);
 
 /// The result of `optimizer`'s most recent `step`. Host data, no synchronisation.

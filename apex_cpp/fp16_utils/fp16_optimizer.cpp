@@ -107,7 +107,8 @@ void FP16_Optimizer::check_gradients() const {
       const at::Tensor& grad = param.grad();
       if (!grad.defined()) continue;
       TORCH_CHECK(!grad.is_sparse(), "FP16_Optimizer: the gradient of a parameter of shape ", param.sizes(),
-                  " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own.");
+                  " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own, and divide its "
+                  "gradients by the loss scale before its step.");
       TORCH_CHECK(amp::detail::fits(grad, param) && grad.is_floating_point(), "FP16_Optimizer: a parameter of shape ",
                   param.sizes(), " on ", param.device(), " has a gradient of shape ", grad.sizes(), " and dtype ",
                   grad.scalar_type(), " on ", grad.device(), ". Drop it with zero_grad(true), and run backward again.");

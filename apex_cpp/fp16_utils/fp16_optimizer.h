@@ -57,8 +57,9 @@ struct FP16_OptimizerOptions {
 ///
 /// Values that the program writes into the model's weights go into the masters before the next step, and into saved masters:
 /// the broadcast of a DistributedDataParallel that is made later, a `torch::load` of the model, `clamp_`. (Apex overwrites
-/// them.) Masters of elements that were not written keep FP32 precision. Writes through `weight.data()` are seen only on a CPU,
-/// by 128 values of each weight.
+/// them.) In a source file that includes `<apex_cpp/amp.h>`, a load of a file in FP32 rounds the values; LibTorch's own takes
+/// over the bits. Masters of elements that were not written keep FP32 precision. Writes through `weight.data()` are seen only
+/// on a CPU, by 128 values of each weight.
 ///
 /// Parameters may be on any device. With a dynamic scale `update_master_grads` waits for one flag from the device; nothing else
 /// waits. Apex: `fp16_utils.FP16_Optimizer`.

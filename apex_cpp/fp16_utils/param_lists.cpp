@@ -32,7 +32,8 @@ void check_supported(const Place& place) {
   const bool is_16bit = is_low_precision(param.scalar_type());
   TORCH_CHECK_TYPE(is_16bit || param.scalar_type() == at::kFloat, "FP16_Optimizer: ", place, ", has dtype ",
                    param.scalar_type(),
-                   "; expected float16, bfloat16 or float32. Convert it, or leave it to an optimizer of its own.");
+                   "; expected float16, bfloat16 or float32. Convert it, or leave it to an optimizer of its own, and divide "
+                   "its gradients by the loss scale before its step.");
   TORCH_CHECK_VALUE(!is_16bit || param.is_non_overlapping_and_dense(), "FP16_Optimizer: ", place, " and strides ",
                     param.strides(),
                     ", has gaps or repeats in memory, and its master could not be copied back. Make it contiguous().");
@@ -42,10 +43,10 @@ void check_supported(const Place& place) {
 void check_not_tied(const Place& place, const std::vector<at::Tensor>& others) {
   const at::Tensor& param = place.param;
   const auto is_tied = [&](const at::Tensor& other) { return !other.is_same(param) && amp::detail::are_tied(param, other); };
-  TORCH_CHECK_VALUE(!is_low_precision(param.scalar_type()) || std::none_of(others.begin(), others.end(), is_tied),
-                    "FP16_Optimizer: ", place,
-                    ", shares its memory with another one, as set_data ties them, and their masters would overwrite each "
-                    "other. Register one parameter in both modules, or train with amp::initialize, which keeps ties.");
+  TORCH_CHECK_VALUE(
+      !is_low_precision(param.scalar_type()) || std::none_of(others.begin(), others.end(), is_tied), "FP16_Optimizer: ", place,
+      ", shares its memory with another one, as set_data ties them, and their masters would overwrite each "
+      "other. Register one parameter in both modules, or train with amp::initialize and torch::optim, which keep ties.");
 }
 
 }  // namespace

@@ -120,8 +120,9 @@ class FusedOptimizer : public torch::optim::Optimizer, public amp::StepSupportsA
   /// Drops the gradients if `set_to_none`, otherwise zeroes them. The default is the option set_grad_none.
   void zero_grad(std::optional<bool> set_to_none = std::nullopt);
 
-  /// Adds a group with its own options, or the optimizer's. Errors, before anything is changed: ValueError for a parameter that
-  /// is in another group, and the class's errors for the options.
+  /// Adds a group with its own options, or the optimizer's. The parameters of a group that was taken out bring their states and
+  /// their count of steps (not with DistributedFusedAdam, which refuses them). Errors, before anything is changed: ValueError
+  /// for a parameter that is in another group, and the class's errors for the options.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   /// The number of steps that a group has taken, without skipped ones (Apex: `group["step"]`); 0 if there is no such group.

@@ -65,8 +65,8 @@ GroupState FusedOptimizer::new_group_state(size_t group) const {
   return state;
 }
 
-// A group keeps its state while it keeps a parameter. A group whose parameters were all replaced is known by state that was
-// moved to the new parameters, and by its options, unless the program has replaced these, too.
+// A group keeps its state while it keeps a parameter. A group whose parameters were all replaced is known by its options, and
+// by state that was moved to the new parameters: a new group may have options in the memory of those that are gone.
 std::vector<const GroupState*> FusedOptimizer::group_states() const {
   std::vector<const GroupState*> found(param_groups_.size());
   if (!unique_groups_.is_due(param_groups_)) {
@@ -85,15 +85,11 @@ std::vector<const GroupState*> FusedOptimizer::group_states() const {
        [](const GroupState& state, const auto& group) { return has_options_of(state, group) && shares_params(state, group); });
   take(group_states_, shares_params);
   take(removed_states_, shares_params);
-  const auto was_given_states = [&](const auto& group) {
-    const auto& params = group.params();
-    return std::any_of(params.begin(), params.end(),
-                       [&](const at::Tensor& param) { return state_.count(param.unsafeGetTensorImpl()) != 0; });
-  };
   take(group_states_, [&](const GroupState& state, const auto& group) {
-    return has_options_of(state, group) && (group.params().empty() || was_given_states(group));
+    const auto& params = group.params();
+    const auto was_given_state = [&](const at::Tensor& param) { return state_.count(param.unsafeGetTensorImpl()) != 0; };
+    return has_options_of(state, group) && (params.empty() || std::any_of(params.begin(), params.end(), was_given_state));
   });
-  take(group_states_, [&](const GroupState&, const auto& group) { return was_given_states(group); });
   return found;
 }
 
@@ -119,6 +115,8 @@ void FusedOptimizer::match_group_states() {
 }
 
 void FusedOptimizer::param_was_replaced(const at::Tensor& from, const at::Tensor& to) {
+  if (state_.count(from.unsafeGetTensorImpl()) != 0)  // the caller moves this state to `to`
+    with_state_.insert_or_assign(to.unsafeGetTensorImpl(), weak(to));
   for (auto* states : {&group_states_, &removed_states_}) {
     for (GroupState& state : *states) {
       for (auto& param : state.params) {

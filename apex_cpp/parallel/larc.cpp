@@ -62,7 +62,7 @@ std::map<c10::Device, Lists, bool (*)(c10::Device, c10::Device)> lists_by_device
   return lists;
 }
 
-at::Tensor on(c10::Device device, const at::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/true); }
+at::Tensor on(c10::Device device, const at::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/!device.is_cpu()); }
 
 void adapt_group(const std::vector<at::Tensor>& params, const LARCOptions& options, const LarcRates& rates) {
   kernels::LarcSettings settings;

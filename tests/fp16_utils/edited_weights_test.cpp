@@ -1,4 +1,6 @@
 // Values that a program writes into the model's weights after FP16_Optimizer has made their masters.
+#include <apex_cpp/amp.h>
+
 #include <cmath>
 #include <functional>
 #include <sstream>
@@ -63,6 +65,14 @@ TEST_P(EditedWeights, AreWhatTheNextStepStartsFrom) {
        [&] {
          std::stringstream file;
          torch::save(linear_of(2), file);
+         torch::load(net, file);
+       }},
+      {"torch::load of a file in FP32",
+       [&] {
+         torch::nn::Linear wide(net->options);
+         torch::nn::init::constant_(wide->weight, 2);
+         std::stringstream file;
+         torch::save(wide, file);
          torch::load(net, file);
        }},
   };

@@ -35,6 +35,21 @@ TEST(Errors, RefuseToWriteATensorOfInferenceModeOutsideOfIt) {
   EXPECT_TRUE(out.equal(at::full({4}, 2)));
 }
 
+// So many that threads share the work, which have no inference mode of their own.
+TEST(Errors, AreNoneForManyTensorsOfInferenceModeInIt) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(4);
+  const c10::InferenceMode on;
+  std::vector<at::Tensor> in, out;
+  for (int i = 0; i < 5000; ++i) {
+    in.push_back(at::ones({1}));
+    out.push_back(at::zeros({1}));
+  }
+  scale(in, out);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(at::cat(out).equal(at::full({5000}, 2)));
+}
+
 // Also where the call is remembered from inference mode.
 TEST(Errors, RefuseToWriteATensorOfInferenceModeAfterACallInIt) {
   const at::Tensor in = at::ones({4});

@@ -298,22 +298,15 @@ TEST(CountsOfGroups, StayWithTheGroupWhoseParametersAreAllReplaced) {
   EXPECT_EQ(optimizer.steps_taken(), 4);
 }
 
-// A program may set a group's rate by new options before each step.
-TEST(CountsOfGroups, StayWhereParametersAndOptionsAreAllReplaced) {
-  OneParam other(1), old(2), replacement(3);
-  FusedAdam optimizer(std::vector<at::Tensor>{other.param}, FusedAdamOptions(0.1));
-  step_with(optimizer, {&other}, 2);
-  optimizer.add_param_group(group_like_first(optimizer, old));
-  step_with(optimizer, {&other, &old}, 3);
-  auto& group = optimizer.param_groups()[1];
-  group.set_options(std::make_unique<FusedAdamOptions>(0.2));
-  auto of_old = std::move(optimizer.state().at(old.param.unsafeGetTensorImpl()));
-  optimizer.state().erase(old.param.unsafeGetTensorImpl());
-  optimizer.state()[replacement.param.unsafeGetTensorImpl()] = std::move(of_old);
-  group.params()[0] = replacement.param;
-  step_with(optimizer, {&other, &replacement}, 1);
-  EXPECT_EQ(optimizer.steps_taken(0), 6);
-  EXPECT_EQ(optimizer.steps_taken(1), 4);
+// The groups have changed although none of the old parameters is left.
+TEST(GroupParameters, ThatReplaceAllOthersAreChecked) {
+  OneParam first(1), second(2), replacement(3);
+  FusedAdam optimizer(std::vector<at::Tensor>{first.param}, FusedAdamOptions(0.1));
+  optimizer.add_param_group(group_like_first(optimizer, second));
+  step_with(optimizer, {&first, &second}, 1);
+  for (auto& group : optimizer.param_groups()) group.params()[0] = replacement.param;
+  replacement.next_grad();
+  EXPECT_THROW(optimizer.step(), c10::ValueError);
 }
 
 TEST(StatesOfParameters, GoWithTheParameters) {
@@ -328,6 +321,31 @@ TEST(StatesOfParameters, GoWithTheParameters) {
   head.reset();
   optimizer.add_param_group(group_like_first(optimizer, *std::make_unique<OneParam>(4)));
   EXPECT_EQ(optimizer.state().size(), 2U);
+}
+
+struct TwoLayersImpl : torch::nn::Module {
+  torch::nn::Linear body = register_module("body", torch::nn::Linear(4, 4)),
+                    head = register_module("head", torch::nn::Linear(4, 2));
+  at::Tensor forward(const at::Tensor& x) { return head(body(x)); }
+};
+AMP_MODULE(TwoLayers);
+
+// Where a group with masters is taken out, the states of its masters go to the model's parameters.
+TEST(StatesOfParameters, GoWithTheParametersUnderMasters) {
+  namespace amp = apex::amp;
+  TwoLayers model;
+  FusedAdam adam({OptimizerParamGroup(model->body->parameters()), OptimizerParamGroup(model->head->parameters())},
+                 FusedAdamOptions(0.1));
+  auto [net, opt] = amp::initialize(model, adam, "O5", amp::InitializeOptions().verbosity(0));
+  { amp::scale_loss(net->forward(values({3, 4}, 1)).square().sum(), opt).backward(); }
+  opt.step();
+  EXPECT_EQ(opt.state().size(), 4U);
+  opt.param_groups().pop_back();
+  torch::nn::Linear next(4, 2);
+  next->to(torch::kBFloat16);
+  model->head = model->replace_module("head", next);
+  opt.add_param_group(OptimizerParamGroup(model->head->parameters(), std::make_unique<FusedAdamOptions>(0.1)));
+  EXPECT_EQ(opt.state().size(), 2U);
 }
 
 TEST(StatesOfParameters, ReturnWithAGroupThatIsAddedAgain) {

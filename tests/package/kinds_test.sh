@@ -19,7 +19,7 @@ expect "found STATIC_LIBRARY" "$prefix"
 expect "found SHARED_LIBRARY" "$prefix" -DKIND=shared
 expect "found SHARED_LIBRARY" "$prefix" -DBUILD_SHARED_LIBS=ON
 expect "found STATIC_LIBRARY" "$prefix" -DBUILD_SHARED_LIBS=ON -DKIND=static
-# Programs for old versions of CMake know no apex_cpp_ROOT.
-expect "found STATIC_LIBRARY" "$prefix" -DMINIMUM=3.0 "-DCMAKE_PREFIX_PATH=$prefix;$(torch_prefix)"
+# Programs for old versions of CMake, which CMake 4 refuses, know no apex_cpp_ROOT.
+[[ $(cmake --version) != *"version 3."* ]] || expect "found STATIC_LIBRARY" "$prefix" -DMINIMUM=3.0 "-DCMAKE_PREFIX_PATH=$prefix;$(torch_prefix)"
 expect "found SHARED_LIBRARY" "$folder/shared_alone"
 expect "static library is not installed" "$folder/shared_alone" -DKIND=static

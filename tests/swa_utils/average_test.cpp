@@ -144,6 +144,23 @@ TEST_P(Average, LeavesNoTraceOfAnEvaluation) {
                                         optimizers::FusedSGDOptions(0.1).momentum(0.9).materialize_master_grads(false));
 }
 
+TEST_P(Average, LeavesWhatTheProgramHasWrittenIntoMasters) {
+  Mlp model;
+  torch::optim::SGD sgd(model->parameters(), 0.1);
+  auto [net, opt] = amp::initialize(model, sgd, level(), quiet().loss_scale(8.0));
+  ExponentialMovingAverage ema(opt, 0.9);
+  train_step(net, opt);
+  ema.update();
+  {
+    const torch::NoGradGuard no_grad;
+    for (const Tensor& each : amp::master_params(opt)) Tensor(each).clamp_(-0.1, 0.1);
+  }
+  const auto written = bytes_of(amp::master_params(opt));
+  { const auto averaged = ema.average_parameters(); }
+  train_step(net, opt, 0);
+  EXPECT_EQ(bytes_of(amp::master_params(opt)), written);
+}
+
 using optimizers::FusedAdamOptions;
 using optimizers::MasterStorage;
 

@@ -3,6 +3,7 @@
 #include <apex_cpp/amp/cpu_fallback/cpu_16bit.h>
 #include <apex_cpp/amp/cpu_fallback/widen.h>
 #include <apex_cpp/amp/tensors/convert_network.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 #include "kernels/layers/layers.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -93,8 +94,8 @@ ThreeTensors batch_norm_backward(DispatchKeySet keys, const Tensor& grad_y, cons
   const Tensor grad_x = needs[0] ? at::empty_like(x) : Tensor();
   const Tensor mean = training ? *save_mean : *running_mean;
   const Tensor inv_std = training ? *save_inv_std : kernels::inverse_std(*running_var, eps);
-  const auto grads = kernels::batch_norm_backward(call.shape(), grad_y.contiguous(x.suggest_memory_format()), x,
-                                                  {*weight, Tensor(), mean, inv_std}, training, grad_x);
+  const auto grads = kernels::batch_norm_backward(call.shape(), in_layout_of(grad_y, x), x, {*weight, Tensor(), mean, inv_std},
+                                                  training, grad_x);
   return {grad_x, needs[1] ? grads.weight : Tensor(), needs[2] ? grads.bias : Tensor()};
 }
 

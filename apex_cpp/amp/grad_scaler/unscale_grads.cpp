@@ -123,7 +123,7 @@ std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const 
     grads.add(without_gaps);
   });
   auto found_infs = grads.found_infs([&](const at::Tensor& found_inf, const OnDevice& part) {
-    const at::Tensor factor = inv_scale.to(part.device, /*non_blocking=*/true);
+    const at::Tensor factor = inv_scale.to(part.device, /*non_blocking=*/!part.device.is_cpu());
     kernels::multi_tensor_unscale(found_inf, part.tensors, part.tensors, factor);
   });
   for (const auto& [values, copy] : copied) values.copy_(copy);

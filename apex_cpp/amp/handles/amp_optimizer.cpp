@@ -200,7 +200,7 @@ bool with_class(const Optimizer& optimizer, F&& f) {
 }  // namespace
 
 void check_class(const Optimizer& optimizer, const std::type_info* own_class) {
-  if (dynamic_cast<const AmpOptimizerBase*>(&optimizer)) return;  // check_optimizer reports it
+  if (dynamic_cast<const AmpOptimizerBase*>(&optimizer)) return;  // check_not_initialized reports it
   const auto* maker = dynamic_cast<const MakesAmpHandle*>(&optimizer);
   if (maker && !own_class) own_class = maker->amp_handle_class();
   const bool known = own_class ? typeid(optimizer) == *own_class : maker || with_class(optimizer, [](auto*) {});

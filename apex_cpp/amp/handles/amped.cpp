@@ -112,17 +112,19 @@ at::Tensor converted(const at::Tensor& tensor, c10::ScalarType dtype) {
   return tensor.detach().to(dtype);
 }
 
-// LibTorch loads an entry by `parameter.set_(entry)`, which takes over the entry's memory whatever the dtypes: a 16-bit weight
-// would become the bits of an FP32 value. This kernel copies values instead. It applies to every load: of a part of a model, of
-// a copy, and of a model held by a base class.
+// LibTorch loads an entry by `parameter.set_(entry)`, which takes over the entry's memory whatever the dtypes: a 16-bit weight,
+// also one that the program has converted, would become the bits of an FP32 value. This kernel copies values instead. It
+// applies to every load: of a part of a model, of a copy, and of a model held by a base class.
+thread_local bool loads_values = false;  // the entries of modules, and no other `set_` of the program
+
 at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at::Tensor& entry) {
   using Set = at::_ops::set__source_Tensor;
   const bool same = !tensor.defined() || !entry.defined() || tensor.scalar_type() == entry.scalar_type();
-  if (same || !was_cast_by_amp(tensor)) return Set::redispatch(keys & kBelowCastKey, tensor, entry);
+  if (same || !(loads_values || was_cast_by_amp(tensor))) return Set::redispatch(keys & kBelowCastKey, tensor, entry);
   const c10::impl::ExcludeDispatchKeyGuard off(kOffInside);
   const auto session = session_that_cast(tensor);
   const bool has_name = session && session->parameter_names->has(tensor);
-  TORCH_CHECK(entry.sizes() == tensor.sizes(), "The checkpoint's entry for ", has_name ? session->name_of(tensor) : "a buffer",
+  TORCH_CHECK(entry.sizes() == tensor.sizes(), "The checkpoint's entry for ", has_name ? session->name_of(tensor) : "a tensor",
               " has shape ", entry.sizes(), ", the model's has ", tensor.sizes(), ". It was saved from another model.");
   remove_internal_overlap(tensor);
   const Sessions sessions = sessions_that_know({tensor}, session);
@@ -144,14 +146,19 @@ class ReadsValues {
   ReadsValues() {
     c10::impl::tls_set_dispatch_key_included(kCastKey, true);
     c10::impl::tls_set_dispatch_key_excluded(kCastKey, false);
+    loads_values = true;
   }
-  ~ReadsValues() { before_.restore(); }
+  ~ReadsValues() {
+    before_.restore();
+    loads_values = loaded_values_;
+  }
   ReadsValues(const ReadsValues&) = delete;
   ReadsValues& operator=(const ReadsValues&) = delete;
 
  private:
   SavedCasts before_;
   disable_casts casts_off_;
+  bool loaded_values_ = loads_values;
 };
 
 bool is_cast(const torch::nn::Module& module) {

@@ -21,7 +21,8 @@ std::vector<at::Tensor> grads_of(const ParamGroups& groups) {
     if (!grad.defined()) continue;
     TORCH_CHECK_VALUE(grad.layout() == at::kStrided, "amp::clip_grad_norm_: the gradient of a parameter of shape ",
                       param.sizes(), " has layout ", grad.layout(),
-                      ". Make the embedding dense (sparse=false), or give it to an optimizer that amp does not handle.");
+                      ". Make the embedding dense (sparse=false), or give it to an optimizer that amp does not handle, and "
+                      "divide its gradients by the loss scale before its step.");
     if (grad.is_neg()) grad = grad.resolve_neg();
     grads.push_back(grad);
   }

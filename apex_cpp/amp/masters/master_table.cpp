@@ -177,7 +177,7 @@ void MasterWeightInit::check_can_adopt(const at::Tensor& param) const {
   TORCH_CHECK_TYPE(is_amp_float(param.scalar_type()), "The optimizer's parameter ", session_.name_of(param), " has dtype ",
                    param.scalar_type(),
                    "; amp trains float32, float16 and bfloat16 parameters. Convert it to float32 before amp::initialize, or "
-                   "leave it to an optimizer of its own.");
+                   "leave it to an optimizer of its own, and divide its gradients by the loss scale before its step.");
   if (!session_.has_masters()) return;
   const TrainedParam* here = table_.find(param);
   const bool shared = !(here && here->has_master()) && session_.master_of(param).defined();

@@ -338,7 +338,7 @@ void OptimizerStash::check_grads() const {
     const at::Tensor& grad = each->param.grad();
     TORCH_CHECK(!grad.defined() || !grad.is_sparse(), "The gradient of ", session_->name_of(each->param),
                 " is sparse; amp unscales dense gradients. Make the embedding dense (sparse=false), or give it to an "
-                "optimizer that amp does not handle.");
+                "optimizer that amp does not handle, and divide its gradients by the loss scale before its step.");
     TORCH_CHECK(!grad.defined() || (fits(grad, each->param) && grad.is_floating_point() == each->param.is_floating_point()),
                 "The parameter ", session_->name_of(each->param), " of shape ", each->param.sizes(), " on ",
                 each->param.device(), " has a gradient of shape ", grad.sizes(), " and dtype ", grad.scalar_type(), " on ",

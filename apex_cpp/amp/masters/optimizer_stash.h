@@ -58,6 +58,8 @@ class OptimizerStash : public MasterProvider {
   /// a hidden write, all weights are compared. `weights_were_written` makes this compare all weights too. No synchronisation.
   /// `may_be_restored`: as in `TrainedParam::update_master_from_edits`.
   void update_masters_from_edits(bool may_be_restored = true) const;
+  /// Copies masters that the program or a load has written to the model's weights. Call after `update_masters_from_edits`.
+  void copy_written_masters();
   void drop_obsolete_master_backups() const override;
   void weights_were_written() override;
   /// The masters in the order of the handle's groups, without duplicates, with the program's edits. `model_params` returns
@@ -178,7 +180,6 @@ class OptimizerStash : public MasterProvider {
   void check_claimed(const at::Tensor& param, const char* caller) const;
   /// Gives masters the memory layout of their parameters, which `set_data` may have changed.
   void match_layouts();
-  void copy_written_masters();
   void copy_masters_to_model();
   /// A parameter with an unreduced gradient; undefined if there is none.
   at::Tensor unreduced_param() const;

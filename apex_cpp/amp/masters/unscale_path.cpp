@@ -19,7 +19,8 @@ namespace {
 // The norm of torch::nn::utils::clip_grad_norm_, with the same order of summation.
 at::Tensor torchs_norm(const std::vector<at::Tensor>& grads) {
   std::vector<at::Tensor> norms = at::_foreach_norm(grads, 2.0);
-  for (at::Tensor& norm : norms) norm = norm.to(grads.front().device(), /*non_blocking=*/true);
+  const c10::Device device = grads.front().device();
+  for (at::Tensor& norm : norms) norm = norm.to(device, /*non_blocking=*/!device.is_cpu());  // a CPU does not wait for values
   return norms.size() == 1 ? norms.front() : at::norm(at::stack(norms), 2.0);
 }
 

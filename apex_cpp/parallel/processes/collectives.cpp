@@ -94,13 +94,17 @@ void run(const ProcessGroup& group, const std::string& what, const Start& start)
   }
 }
 
-// Calls `call(row)` with the tensor's elements side by side, which Gloo takes for granted, and copies them back.
-template <class Call>
-void call_in_row(const at::Tensor& tensor, const Call& call) {
-  at::assert_no_internal_overlap(tensor);
-  const at::Tensor row = tensor.contiguous();
-  call(row);
+// `start(row)` starts an operation on the tensor's elements side by side, which Gloo takes for granted.
+template <class Start>
+void run_in_row(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what, const Start& start) {
   const at::NoGradGuard no_grad;
+  at::Tensor row = tensor;
+  const bool has_strides = tensor.layout() == at::kStrided;
+  if (has_strides) at::assert_no_internal_overlap(tensor);
+  run(group, what, [&] {
+    if (has_strides) row = tensor.contiguous();
+    return start(row);
+  });
   if (!row.is_same(tensor)) tensor.copy_(row);
 }
 
@@ -159,18 +163,18 @@ void all_reduce(const ProcessGroup& group, const at::Tensor& tensor, const std::
   options.reduceOp = op;
   // Gloo adds bools as bytes.
   if (tensor.scalar_type() == at::kBool && op == c10d::ReduceOp::SUM) options.reduceOp = c10d::ReduceOp::MAX;
-  call_in_row(tensor, [&](const at::Tensor& row) {
+  run_in_row(group, tensor, what, [&](const at::Tensor& row) {
     std::vector<at::Tensor> tensors{row};
-    run(group, what, [&] { return group->allreduce(tensors, options); });
+    return group->allreduce(tensors, options);
   });
 }
 
 void broadcast(const ProcessGroup& group, const at::Tensor& tensor, int root, const std::string& what) {
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  call_in_row(tensor, [&](const at::Tensor& row) {
+  run_in_row(group, tensor, what, [&](const at::Tensor& row) {
     std::vector<at::Tensor> tensors{row};
-    run(group, what, [&] { return group->broadcast(tensors, options); });
+    return group->broadcast(tensors, options);
   });
 }
 

@@ -33,8 +33,8 @@ FlatCall broadcast_from(int root, const ProcessGroup& group = nullptr, const std
 // later, on the device: c10d's watchdog then ends the process. `what` says in messages what the operation was for ("summing the
 // losses").
 
-/// Reduces in place over all ranks, a tensor of any strides; the sum of bools is true if one of them is. On a GPU the current
-/// stream waits for the result, on a CPU the caller waits.
+/// Reduces in place over all ranks, a tensor of any strides, whose elements may not share memory as those of an expanded one;
+/// the sum of bools is true if one of them is. On a GPU the current stream waits for the result, on a CPU the caller waits.
 void all_reduce(const ProcessGroup& group, const at::Tensor& tensor, const std::string& what,
                 const c10d::ReduceOp& op = c10d::ReduceOp::SUM);
 /// Copies rank `root`'s tensor to every rank's tensor, in place. Strides may differ.

@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include <apex_cpp/amp/casts/thread_casts.h>
+#include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/parallel/processes/collectives.h>
 #include <apex_cpp/parallel/sync_batch_norm/batch_statistics.h>
 
@@ -65,7 +66,7 @@ struct SyncedNormBackward : torch::autograd::Function<SyncedNormBackward> {
   static variable_list forward(AutogradContext*, const at::Tensor& grad_output, const SavedNorm& saved,
                                const NeededGrads& needed) {
     const c10::impl::ExcludeDispatchKeyGuard no_casts(amp::detail::kOffInside);
-    const auto grad = grad_output.contiguous(saved.input.suggest_memory_format());
+    const auto grad = amp::detail::in_layout_of(grad_output, saved.input);
     const auto mine = sums_of_grad(grad, saved.input, saved.mean, saved.inv_std);
     variable_list grads;
     if (needed[0]) grads.push_back(grad_of_input(grad, saved, summed_over_ranks(mine, saved.group)));

@@ -23,6 +23,7 @@ class CharLm(Example):
 
         # The best loss from character frequencies alone on the validation part; new characters count as if seen once.
         frequencies = -sum(math.log(max(counts[c], 1) / len(train)) for c in validation) / len(validation)
+        # 0.3 is what a model must have learned beyond them; no rounding stands behind it.
         self.assertLess(numbers(r"validation ([\d.]+)", output)[-1], frequencies - 0.3)
 
         guessing = math.log(len(set(text)))
@@ -79,8 +80,11 @@ class CharLm(Example):
         self.assertEqual({line.split(",", 2)[2] for line in rows[1][1:]}, {"BFloat16,BFloat16,"})
         losses = [float((folder / "result.csv").read_text().splitlines()[1].split(",")[1]) for folder in (plain, without_masters)]
         self.assertNotEqual(*losses)
-        # In six steps the loss falls a little below that of guessing, by the same way in BF16.
-        self.assertAlmostEqual(*losses, delta=0.1)
+        # In six steps the loss falls a little below that of guessing. Rounded to BF16, by 2^-8 at most, it must take more than half of this
+        # way, too: weights that lost their steps would stay where they began.
+        guessing = math.log(len(set(TEXT.read_text("latin-1"))))
+        self.assertLess(losses[0], guessing)
+        self.assertLess(losses[1], (losses[0] + guessing) / 2)
         self.assertFalse((self.folder / "char_lm.safetensors").exists())
 
     def test_bad_arguments_are_errors(self):
