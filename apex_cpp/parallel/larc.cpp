@@ -6,6 +6,7 @@
 
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/gradients.h>
+#include <apex_cpp/optimizers/detail/fused_step.h>
 
 #include <cmath>
 #include <map>
@@ -62,8 +63,6 @@ std::map<c10::Device, Lists, bool (*)(c10::Device, c10::Device)> lists_by_device
   return lists;
 }
 
-at::Tensor on(c10::Device device, const at::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/!device.is_cpu()); }
-
 void adapt_group(const std::vector<at::Tensor>& params, const LARCOptions& options, const LarcRates& rates) {
   kernels::LarcSettings settings;
   settings.lr = rates.lr;
@@ -73,8 +72,10 @@ void adapt_group(const std::vector<at::Tensor>& params, const LARCOptions& optio
   settings.eps = options.eps();
   kernels::StepTensors tensors;
   for (const auto& [device, lists] : lists_by_device(params)) {
-    if (rates.grad_scale.defined()) tensors.grad_scale = on(device, rates.grad_scale.reciprocal().reshape({1}));
-    if (rates.found_inf.defined()) tensors.found_inf = on(device, rates.found_inf.ne(0).to(at::kInt).reshape({1}));
+    if (rates.grad_scale.defined())
+      tensors.grad_scale = optimizers::detail::moved_to(device, rates.grad_scale.reciprocal().reshape({1}));
+    if (rates.found_inf.defined())
+      tensors.found_inf = optimizers::detail::moved_to(device, rates.found_inf.ne(0).to(at::kInt).reshape({1}));
     kernels::multi_tensor_larc(lists.grads, lists.params, settings, tensors);
   }
 }

@@ -65,25 +65,17 @@ TEST_P(Submodules, AreSavedInFloat32) {
   }
 }
 
-struct CopiedImpl : torch::nn::Cloneable<CopiedImpl> {
-  CopiedImpl() { reset(); }
-  void reset() override { fc1 = register_module("fc1", torch::nn::Linear(6, 5)); }
-  Tensor forward(const Tensor& x) { return fc1(x); }
-  torch::nn::Linear fc1{nullptr};
-};
-TORCH_MODULE(Copied);
-
 TEST_P(Submodules, OfAClonedModelAreSavedAndLoadedInFloat32) {
-  Copied original;
+  Replicated original;
   auto own = amp::initialize(original, level(), quiet());
-  const torch::nn::Linear from(original->fc1->options);
+  const torch::nn::Linear from(original->fc->options);
   for (const std::optional<torch::Device>& device : {std::optional<torch::Device>(), {torch::kCPU}}) {
-    const auto copy = std::dynamic_pointer_cast<CopiedImpl>(own->clone(device));
-    restore(copy->fc1, saved(from));
-    EXPECT_EQ(copy->fc1->weight.scalar_type(), original->fc1->weight.scalar_type());
-    EXPECT_TRUE(torch::equal(copy->fc1->weight, from->weight.to(copy->fc1->weight.scalar_type())));
-    torch::nn::Linear plain(original->fc1->options);
-    restore(plain, saved(copy->fc1));
+    const auto copy = std::dynamic_pointer_cast<ReplicatedImpl>(own->clone(device));
+    restore(copy->fc, saved(from));
+    EXPECT_EQ(copy->fc->weight.scalar_type(), original->fc->weight.scalar_type());
+    EXPECT_TRUE(torch::equal(copy->fc->weight, from->weight.to(copy->fc->weight.scalar_type())));
+    torch::nn::Linear plain(original->fc->options);
+    restore(plain, saved(copy->fc));
     EXPECT_EQ(plain->weight.scalar_type(), torch::kFloat);
   }
 }

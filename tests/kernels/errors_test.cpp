@@ -37,8 +37,7 @@ TEST(Errors, RefuseToWriteATensorOfInferenceModeOutsideOfIt) {
 
 // So many that threads share the work, which have no inference mode of their own.
 TEST(Errors, AreNoneForManyTensorsOfInferenceModeInIt) {
-  const int threads = at::get_num_threads();
-  at::set_num_threads(4);
+  const Threads four(4);
   const c10::InferenceMode on;
   std::vector<at::Tensor> in, out;
   for (int i = 0; i < 5000; ++i) {
@@ -46,7 +45,6 @@ TEST(Errors, AreNoneForManyTensorsOfInferenceModeInIt) {
     out.push_back(at::zeros({1}));
   }
   scale(in, out);
-  at::set_num_threads(threads);
   EXPECT_TRUE(at::cat(out).equal(at::full({5000}, 2)));
 }
 

@@ -112,11 +112,12 @@ at::Tensor converted(const at::Tensor& tensor, c10::ScalarType dtype) {
   return tensor.detach().to(dtype);
 }
 
+// While a module reads its entries; other calls of `set_` are the program's own.
+thread_local bool loads_values = false;
+
 // LibTorch loads an entry by `parameter.set_(entry)`, which takes over the entry's memory whatever the dtypes: a 16-bit weight,
 // also one that the program has converted, would become the bits of an FP32 value. This kernel copies values instead. It
 // applies to every load: of a part of a model, of a copy, and of a model held by a base class.
-thread_local bool loads_values = false;  // the entries of modules, and no other `set_` of the program
-
 at::Tensor& set_to_entry(c10::DispatchKeySet keys, at::Tensor& tensor, const at::Tensor& entry) {
   using Set = at::_ops::set__source_Tensor;
   const bool same = !tensor.defined() || !entry.defined() || tensor.scalar_type() == entry.scalar_type();
