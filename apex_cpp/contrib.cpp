@@ -119,7 +119,7 @@ void check_logits(const at::Tensor& logits, bool half_to_float) {
   TORCH_CHECK(logits.size(1) > 0, kName, ": logits of shape ", logits.sizes(), " have no classes.");
   TORCH_CHECK(!half_to_float || amp::detail::is_low_precision(dtype), kName,
               ": half_to_float is for float16 and bfloat16 logits, but the logits are ", dtype,
-              ". Leave it out: the losses have the dtype of the logits.");
+              ". Leave it out: their losses have the dtype of the logits.");
 }
 
 void check_labels(const at::Tensor& labels, const at::Tensor& logits) {
@@ -159,10 +159,9 @@ struct LossBackward : torch::autograd::Function<LossBackward> {
 };
 
 struct Loss : torch::autograd::Function<Loss> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const kernels::CrossEntropyTargets& targets,
-                            at::ScalarType losses_dtype) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits, const kernels::CrossEntropyTargets& targets) {
     const at::Tensor x = logits.contiguous();
-    const auto found = kernels::cross_entropy_forward(x, targets, losses_dtype);
+    const auto found = kernels::cross_entropy_forward(x, targets);
     ctx->save_for_backward({x, targets.labels, found.log_sum_exp});
     ctx->saved_data["smoothing"] = targets.smoothing;
     ctx->saved_data["padding"] = targets.padding;
@@ -170,7 +169,7 @@ struct Loss : torch::autograd::Function<Loss> {
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    return {LossBackward::apply(grads[0], saved[0], saved[2], saved_targets(ctx, saved[1])), at::Tensor(), at::Tensor()};
+    return {LossBackward::apply(grads[0], saved[0], saved[2], saved_targets(ctx, saved[1])), at::Tensor()};
   }
 };
 
@@ -183,8 +182,7 @@ at::Tensor SoftmaxCrossEntropyLoss::apply(const at::Tensor& logits, const at::Te
   TORCH_CHECK_VALUE(smoothing >= 0 && smoothing <= 1, kName, ": smoothing is ", smoothing, ". It must be from 0 to 1.");
   const at::Tensor dense_labels = labels.contiguous();
   check_classes(dense_labels, logits.size(1), padding_idx);
-  return Loss::apply(logits, kernels::CrossEntropyTargets{dense_labels, smoothing, padding_idx},
-                     half_to_float ? at::kFloat : logits.scalar_type());
+  return Loss::apply(logits, kernels::CrossEntropyTargets{dense_labels, smoothing, padding_idx});
 }
 
 }  // namespace apex::contrib::xentropy

@@ -41,8 +41,9 @@ namespace apex::contrib::xentropy {
 struct SoftmaxCrossEntropyLoss {
   /// `logits`: [rows, classes], float16, bfloat16, float32 or float64, any layout. `labels`: [rows], int64, on the same device.
   /// Returns [rows]: `(1 - smoothing) (lse - x[label]) + smoothing (lse - mean(x))` with lse the logarithm of the sum of
-  /// exp(x), in the dtype of the logits, or in float32 with `half_to_float`. Rows with the label `padding_idx` have loss 0 and
-  /// gradient 0. As in Apex this is class 0 by default; give another class, or -100 for none.
+  /// exp(x), in float32, or in float64 for float64 logits. `half_to_float` changes nothing: as in Apex, 16-bit logits have
+  /// float32 losses without it, too. Rows with the label `padding_idx` have loss 0 and gradient 0. As in Apex this is class 0
+  /// by default; give another class, or -100 for none.
   ///
   /// Arithmetic is float32 and sums are float64; for float64 logits everything is float64. Devices: the CPU, and CUDA in builds
   /// with CUDA. As in Apex, O1 and O4 do not cast the logits. The bits do not depend on the number of threads.

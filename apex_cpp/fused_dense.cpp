@@ -32,9 +32,16 @@ void draw(at::Tensor& weight, at::Tensor& bias) {
   if (bias.defined()) bias.uniform_(-bound, bound);
 }
 
+// In the type of its input, as Apex's: amp would cast it to FP32, which gives the same bits and keeps an FP32 copy for
+// backward.
+at::Tensor tanh_gelu(const at::Tensor& x) {
+  const amp::disable_casts casts_off;
+  return at::gelu(x, "tanh");
+}
+
 at::Tensor dense_gelu_dense(const at::Tensor& x, const at::Tensor& weight1, const at::Tensor& bias1, const at::Tensor& weight2,
                             const at::Tensor& bias2) {
-  return at::linear(at::gelu(at::linear(x, weight1, bias1), "tanh"), weight2, bias2);
+  return at::linear(tanh_gelu(at::linear(x, weight1, bias1)), weight2, bias2);
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 namespace apex::fused_dense {
 
 // Both modules use LibTorch's linear operator, which adds the bias. Any device and floating-point dtype. At O1 and O4 a module
-// runs in 16 bits as one function. At O2, O3, O5 and O6 its parameters have 16 bits. Weights [out, in] and biases [out] are
-// initialized as in `torch::nn::Linear`; Apex leaves them uninitialized. Errors: ValueError for sizes that are not positive;
-// RuntimeError for an input whose last dimension is not `in_features`.
+// runs in 16 bits as one function, whose GELU follows no list of the program. At O2, O3, O5 and O6 its parameters have 16 bits.
+// Weights [out, in] and biases [out] are initialized as in `torch::nn::Linear`; Apex leaves them uninitialized. Errors:
+// ValueError for sizes that are not positive; RuntimeError for an input whose last dimension is not `in_features`.
 
 /// `x weight^T + bias`, for an input of shape [..., in_features]. Apex: `apex.fused_dense.FusedDense`.
 class FusedDenseImpl : public torch::nn::Cloneable<FusedDenseImpl> {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/moved_to.h"
 #include "kernels/rules/rule.h"
 
 namespace apex::kernels::aten {
@@ -80,8 +81,7 @@ at::Tensor scale(const plan::Group& group, at::TensorList in, at::TensorList out
 }
 
 at::Tensor unscale(const plan::Group& group, at::TensorList in, at::TensorList out, const at::Tensor& inv_scale) {
-  return scale_by(group, in, out,
-                  inv_scale.reshape({}).to(group.device, math_dtype(group), /*non_blocking=*/!group.device.is_cpu()));
+  return scale_by(group, in, out, moved_to(group.device, inv_scale.reshape({}), math_dtype(group)));
 }
 
 at::Tensor has_nonfinite(const plan::Group& group, at::TensorList in) {

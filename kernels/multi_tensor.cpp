@@ -8,6 +8,7 @@
 #include "kernels/aten_fallback.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cuda/multi_tensor_cuda.h"
+#include "kernels/moved_to.h"
 #include "kernels/plan/reuse.h"
 #include "kernels/update.h"
 
@@ -21,9 +22,8 @@ void raise(const at::Tensor& found_inf, bool found) {
   if (found) found_inf.fill_(1);
 }
 
-// The host waits for the device of `found` only if `found_inf` is on the CPU.
 void raise(const at::Tensor& found_inf, const at::Tensor& found) {
-  found_inf.masked_fill_(found.to(found_inf.device(), /*non_blocking=*/!found_inf.is_cpu()), 1);
+  found_inf.masked_fill_(moved_to(found_inf.device(), found), 1);
 }
 
 // Calls cpu(group), cuda(call) or elsewhere(group) for each part of a call, by device.
@@ -42,7 +42,7 @@ class ByIndex {
   ByIndex(size_t count, c10::Device device)
       : all_(at::zeros({static_cast<int64_t>(count)}, at::TensorOptions().dtype(at::kDouble).device(device))) {}
 
-  void add(const at::Tensor& part) { all_.add_(part.to(all_.device(), /*non_blocking=*/!all_.is_cpu())); }
+  void add(const at::Tensor& part) { all_.add_(moved_to(all_.device(), part)); }
   const at::Tensor& all() const { return all_; }
 
  private:

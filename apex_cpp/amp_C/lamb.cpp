@@ -74,9 +74,8 @@ void multi_tensor_lamb_mp_cuda(int chunk_size, at::Tensor noop_flag, std::vector
   check_one_element(op, "max_grad_norm", max_grad_norm, at::kFloat, noop_flag.device());
   kernels::LambSettings settings = lamb_settings(op, weight_decay, grad_averaging, mode, use_nvlamb_python);
   amp_C::detail::set_means(op, settings, beta1, beta2, epsilon, bias_correction);
-  kernels::StepTensors tensors =
-      amp_C::detail::step_tensors(op, noop_flag.device(), step, settings.bias_correction, lr, inv_scale);
-  tensors.found_inf = noop_flag;
+  const kernels::StepTensors tensors =
+      amp_C::detail::step_tensors(op, noop_flag, step, settings.bias_correction, lr, inv_scale);
   // Both norms are on the device: to clip the norm at its limit, clip their ratio at 1.
   const at::Tensor norm_over_limit = global_grad_norm.detach().div(max_grad_norm.detach());
   settings.max_grad_norm = 1.0;

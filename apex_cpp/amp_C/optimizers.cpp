@@ -145,9 +145,8 @@ void adam_capturable(const char* op, int chunk_size, const at::Tensor& noop_flag
   settings.weight_decay = adam.weight_decay;
   settings.adam_w_mode = choice(op, "mode", adam.mode);
   amp_C::detail::set_means(op, settings, adam.beta1, adam.beta2, adam.epsilon, adam.bias_correction);
-  kernels::StepTensors tensors =
-      amp_C::detail::step_tensors(op, noop_flag.device(), adam.step, settings.bias_correction, adam.lr, adam.inv_scale);
-  tensors.found_inf = noop_flag;
+  const kernels::StepTensors tensors =
+      amp_C::detail::step_tensors(op, noop_flag, adam.step, settings.bias_correction, adam.lr, adam.inv_scale);
   const Float32List grads(lists[0]), params(lists[1]);
   if (expected_lists == kCapturableRoles.size()) {
     kernels::multi_tensor_adam(grads.tensors(), lists[4], lists[2], lists[3], params.tensors(), settings, tensors);

@@ -7,7 +7,7 @@
 // One step of an optimizer over all tensors. Arithmetic is float32; stores round to nearest even.
 // Dtypes: float16, bfloat16 and float32, chosen for each list separately. Lists noted below also take float64, computed in
 // float32 as in Apex. `mode`, `bias_correction` and other switches are 0 or 1, and `step` counts from 1: ValueError otherwise,
-// except for a step in a CUDA tensor, which is not read.
+// except for a step in a CUDA tensor, which is not read, or of an update that the flag stops.
 
 /// SGD. Lists: grads, params, momentum_buffers, and optionally model_params, which receive copies of the new params, each
 /// rounded once. Gradients are multiplied by `scale` when read. `first_run`: the buffers become the gradients, whatever they

@@ -102,14 +102,14 @@ at::TensorOptions real_options() {
   return at::TensorOptions().dtype(c10::CppTypeToScalarType<Real>::value);
 }
 
-// `count` buffers of one row each, for every thread.
+// `count` buffers of one row each, for every thread of a loop over at most `rows` rows.
 template <class Real>
 class Buffers {
  public:
-  Buffers(int count, int64_t size)
+  Buffers(int count, int64_t size, int64_t rows)
       : size_((size + 15) / 16 * 16),
         count_(count),
-        memory_(at::zeros({at::get_num_threads(), count, size_}, real_options<Real>())) {}
+        memory_(at::zeros({std::clamp<int64_t>(rows, 1, at::get_num_threads()), count, size_}, real_options<Real>())) {}
   Real* operator[](int index) const {
     return memory_.mutable_data_ptr<Real>() + (at::get_thread_num() * count_ + index) * size_;
   }

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "kernels/cuda/run.h"
+#include "kernels/moved_to.h"
 
 namespace apex::kernels::cuda {
 namespace {
@@ -21,7 +22,7 @@ class Flag {
 
   void deliver() const {
     if (here_.is_same(found_inf_)) return;
-    const at::Tensor there = here_.to(found_inf_.device(), /*non_blocking=*/!found_inf_.is_cpu());
+    const at::Tensor there = moved_to(found_inf_.device(), here_);
     found_inf_.masked_fill_(there.ne(0).view_as(found_inf_), 1);
   }
 
@@ -67,7 +68,7 @@ at::Tensor sums_by_index(const Call& call, const at::Tensor& inv_scale) {
 
 // The value on the CPU or on `device`, where the driver can read it without waiting for another device.
 at::Tensor within_reach(c10::Device device, const at::Tensor& value) {
-  return !value.defined() || value.is_cpu() ? value : value.to(device, /*non_blocking=*/true);
+  return value.defined() && value.is_cpu() ? value : moved_to(device, value);
 }
 
 }  // namespace

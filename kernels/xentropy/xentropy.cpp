@@ -32,12 +32,11 @@ void run_on_device_of(const Call& call, void (*on_cpu)(const Call&), void (*on_c
 
 }  // namespace
 
-CrossEntropy cross_entropy_forward(const at::Tensor& logits, const CrossEntropyTargets& targets, at::ScalarType losses_dtype) {
+CrossEntropy cross_entropy_forward(const at::Tensor& logits, const CrossEntropyTargets& targets) {
   const at::NoGradGuard no_grad;
-  const auto options = logits.options();
+  const auto options = logits.options().dtype(logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const int64_t rows = logits.size(0);
-  const auto arithmetic = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const CrossEntropy out{at::empty({rows}, options.dtype(losses_dtype)), at::empty({rows}, options.dtype(arithmetic))};
+  const CrossEntropy out{at::empty({rows}, options), at::empty({rows}, options)};
   run_on_device_of(xentropy::ForwardCall{logits, targets, out}, xentropy::cpu::forward, kForwardOnCuda);
   return out;
 }

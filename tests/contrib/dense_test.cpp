@@ -2,6 +2,7 @@
 #include <apex_cpp/fused_dense.h>
 #include <apex_cpp/mlp.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/amp/support.h"
@@ -202,6 +203,21 @@ INSTANTIATE_TEST_SUITE_P(Levels, DenseAtLevel,
                                            std::pair{"O3", at::kHalf}, std::pair{"O4", at::kBFloat16},
                                            std::pair{"O5", at::kBFloat16}, std::pair{"O6", at::kBFloat16}),
                          [](const auto& test) { return std::string(test.param.first); });
+
+// Saved for backward in 16 bits, as in Apex.
+TEST_F(AmpTest, FusedDenseGeluDenseComputesItsGeluIn16Bits) {
+  for (const char* const level : {"O1", "O4"}) {
+    FusedDenseGeluDense model(6, 16, 3);
+    auto net = amp::initialize(model, level, quiet());
+    const amp::trace trace;
+    net->forward(features());
+    const auto gelu =
+        std::find_if(trace.ops().begin(), trace.ops().end(), [](const auto& op) { return op.name == "aten::gelu"; });
+    ASSERT_NE(gelu, trace.ops().end()) << trace;
+    EXPECT_NE(gelu->outputs.at(0), at::kFloat) << trace;
+    amp::reset();
+  }
+}
 
 TEST(DenseInFloat32Modules, RunsInFloat32) {
   for (const char* level : {"O1", "O2", "O4", "O5"}) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/moved_to.h"
 #include "kernels/multi_tensor.h"
 
 namespace apex::amp::detail {
@@ -63,7 +64,8 @@ void check_no_float16(const torch::optim::Optimizer& optimizer) {
     TORCH_CHECK_VALUE(param.grad().scalar_type() != at::kHalf, "Attempting to unscale FP16 gradients: parameter ", i,
                       " of group ", group_index, ", of shape ", param.sizes(),
                       ", has one. Half cannot hold unscaled gradients: keep the parameters in float32 and cast in "
-                      "amp::autocast, or let amp::initialize(model, optimizer, \"O2\") keep float32 masters.");
+                      "amp::autocast, or let amp::initialize(model, optimizer, \"O2\") keep float32 masters and use "
+                      "amp::scale_loss in place of GradScaler.");
   });
 }
 
@@ -123,7 +125,7 @@ std::vector<at::Tensor> unscale_grads(torch::optim::Optimizer& optimizer, const 
     grads.add(without_gaps);
   });
   auto found_infs = grads.found_infs([&](const at::Tensor& found_inf, const OnDevice& part) {
-    const at::Tensor factor = inv_scale.to(part.device, /*non_blocking=*/!part.device.is_cpu());
+    const at::Tensor factor = kernels::moved_to(part.device, inv_scale);
     kernels::multi_tensor_unscale(found_inf, part.tensors, part.tensors, factor);
   });
   for (const auto& [values, copy] : copied) values.copy_(copy);

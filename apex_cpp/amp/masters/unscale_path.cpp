@@ -1,6 +1,7 @@
 #include <apex_cpp/amp/masters/unscale_path.h>
 
 #include <apex_cpp/amp/tensors/gradients.h>
+#include "kernels/moved_to.h"
 #include "kernels/multi_tensor.h"
 
 #include <ATen/core/grad_mode.h>
@@ -20,7 +21,7 @@ namespace {
 at::Tensor torchs_norm(const std::vector<at::Tensor>& grads) {
   std::vector<at::Tensor> norms = at::_foreach_norm(grads, 2.0);
   const c10::Device device = grads.front().device();
-  for (at::Tensor& norm : norms) norm = norm.to(device, /*non_blocking=*/!device.is_cpu());  // a CPU does not wait for values
+  for (at::Tensor& norm : norms) norm = kernels::moved_to(device, norm);
   return norms.size() == 1 ? norms.front() : at::norm(at::stack(norms), 2.0);
 }
 

@@ -54,17 +54,21 @@ void set_moments(const char* op, kernels::MomentSettings& settings, double beta1
   if (settings.bias_correction) settings.step = step;
 }
 
-kernels::StepTensors step_tensors(const char* op, c10::Device device, const at::Tensor& step, bool bias_correction,
+kernels::StepTensors step_tensors(const char* op, const at::Tensor& noop_flag, const at::Tensor& step, bool bias_correction,
                                   const at::Tensor& lr, const at::Tensor& inv_scale) {
+  const c10::Device device = noop_flag.device();
   check_one_element(op, "lr", lr, at::kFloat, device);
   check_one_element(op, "step", step, at::kInt, device);
   check_one_element(op, "inv_scale", inv_scale, at::kFloat, device);
   kernels::StepTensors tensors;
+  tensors.found_inf = noop_flag;
   tensors.lr = lr;
   tensors.grad_scale = inv_scale;
   // A copy for the kernel to advance: Apex's callers advance `step` themselves.
   if (!bias_correction) return tensors;
-  TORCH_CHECK_VALUE(!step.is_cpu() || step.item<int>() >= 1, op, ": step is ", step.item<int>(), ". Steps are counted from 1.");
+  // A caller that counts from 0 does not advance it in a step that the flag stops.
+  TORCH_CHECK_VALUE(!step.is_cpu() || noop_flag.item<int>() != 0 || step.item<int>() >= 1, op, ": step is ", step.item<int>(),
+                    ". Steps are counted from 1.");
   tensors.step = step.detach().sub(1);
   return tensors;
 }

@@ -26,9 +26,10 @@ void set_means(const char* op, kernels::MomentSettings& settings, double beta1, 
 void set_moments(const char* op, kernels::MomentSettings& settings, double beta1, double beta2, double eps, int step,
                  int bias_correction);
 
-/// The step tensors from arguments of one element each, on `device`: `lr` and `inv_scale` float32, `step` int32. Throws for
-/// others. Without `bias_correction` the step is not used.
-kernels::StepTensors step_tensors(const char* op, c10::Device device, const at::Tensor& step, bool bias_correction,
+/// The step tensors from arguments of one element each, on the flag's device: `lr` and `inv_scale` float32, `step` int32.
+/// Throws for others, and for a `step` below 1 on a CPU whose flag does not stop the update. Without `bias_correction` the step
+/// is not used.
+kernels::StepTensors step_tensors(const char* op, const at::Tensor& noop_flag, const at::Tensor& step, bool bias_correction,
                                   const at::Tensor& lr, const at::Tensor& inv_scale);
 
 /// A list for an update that computes in float32: the tensors themselves, or float32 copies if they are float64.

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 #include <apex_cpp/amp/tensors/gradients.h>
 
+#include "kernels/moved_to.h"
 #include "kernels/multi_tensor.h"
 
 namespace apex::optimizers::detail {
@@ -27,7 +28,7 @@ at::Tensor global_grad_norm(const std::vector<std::vector<LaunchSet>>& sets_by_g
 void lamb_step(const LaunchSet& set, const LambState& state, const at::Tensor& global_norm,
                const kernels::LambSettings& settings, const kernels::StepTensors& tensors,
                const std::function<void()>& after_first) {
-  const at::Tensor norm = moved_to(set.params.front().device(), global_norm);
+  const at::Tensor norm = kernels::moved_to(set.params.front().device(), global_norm);
   if (state.updates.empty()) {
     return kernels::multi_tensor_split_lamb(set.grads, set.params, state.exp_avgs, state.exp_avg_sqs, set.model_params, norm,
                                             settings, tensors);

@@ -5,6 +5,7 @@
 #include <apex_cpp/optimizers/fused_optimizer.h>
 #include <apex_cpp/optimizers/options.h>
 #include <apex_cpp/optimizers/stepped_param.h>
+#include "kernels/moved_to.h"
 #include "kernels/optimizers.h"
 
 #include <torch/optim/serialize.h>
@@ -92,18 +93,13 @@ const Options& options_of(const torch::optim::OptimizerParamGroup& group) {
 
 // Moves step tensors to the device of the updated parameters, where the kernel reads them.
 
-/// The tensor on `device`; undefined stays undefined. The host waits only if `device` is the CPU.
-inline at::Tensor moved_to(c10::Device device, const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.to(device, /*non_blocking=*/!device.is_cpu()) : tensor;
-}
-
 /// Whether a kernel on `device` can advance the step count itself. The host advances an undefined one.
 inline bool can_count(c10::Device device, const at::Tensor& step) { return !step.defined() || step.device() == device; }
 
 /// The tensors on `device`. A kernel that `counts` gets the step count itself; another gets a copy to advance.
 inline kernels::StepTensors placed_on(c10::Device device, const kernels::StepTensors& tensors, bool counts = true) {
   kernels::StepTensors result = tensors;
-  for (at::Tensor* tensor : {&result.found_inf, &result.grad_scale, &result.lr}) *tensor = moved_to(device, *tensor);
+  for (at::Tensor* tensor : {&result.found_inf, &result.grad_scale, &result.lr}) *tensor = kernels::moved_to(device, *tensor);
   if (counts || !tensors.step.defined()) return result;
   result.step = tensors.step.to(device, /*non_blocking=*/!device.is_cpu(), /*copy=*/true);
   return result;

@@ -11,6 +11,7 @@
 Importing it does not import torch.
 """
 
+import importlib
 import importlib.metadata
 import importlib.util
 import pathlib
@@ -57,3 +58,10 @@ def without_gpu():
     from apex_cpp import no_gpu
 
     return no_gpu.without_gpu()
+
+
+def __getattr__(name):
+    """The submodules, which import torch: when a program first asks for one."""
+    if name in ("amp_C", "no_gpu", "training_state"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,7 +61,7 @@ void forward_as(const ForwardCall& call) {
   const RowReader<Real> input(call.input, size);
   const RowWriter<Real> output(call.out.output, size);
   const RowWriter<Real> mean(call.out.mean, 1), inv_std(call.out.inv_std, 1);
-  const Buffers<Real> buffers(2, size);
+  const Buffers<Real> buffers(2, size, call.shape.rows);
   at::parallel_for(0, call.shape.rows, std::max<int64_t>(1, kGrain / size), [&](int64_t begin, int64_t end) {
     Real* const y = buffers[1];
     for (int64_t i = begin; i < end; ++i) {
@@ -165,7 +165,7 @@ class Backward {
   RowReader<Real> grad_output_{call_.grad_output, size_}, input_or_output_{call_.saved.input_or_output, size_};
   RowReader<Real> mean_{call_.saved.mean, 1}, inv_std_{call_.saved.inv_std, 1};
   RowWriter<Real> grad_input_{call_.out.input, size_};
-  Buffers<Real> buffers_{6, size_};
+  Buffers<Real> buffers_{6, size_, call_.shape.rows};
 };
 
 }  // namespace

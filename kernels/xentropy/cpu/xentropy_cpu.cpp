@@ -69,7 +69,7 @@ class Forward {
   const RowKernels<Real>& rows_ = current_rows<Real>();
   RowReader<Real> logits_{call_.logits, classes_};
   RowWriter<Real> losses_{call_.out.losses, 1}, log_sum_exp_{call_.out.log_sum_exp, 1};
-  Buffers<Real> buffers_{1, classes_};
+  Buffers<Real> buffers_{1, classes_, call_.logits.size(0)};
 };
 
 template <class Real>
@@ -87,9 +87,7 @@ class Backward {
     const Targets targets = targets_of(call_.targets.smoothing, classes_);
     const Real* const x = logits_.row(i, buffers_[0]);
     Real* const dx = buffers_[1];
-    Real grad = 0;
-    grad = *grad_losses_.row(i, &grad);
-    const Real lse = *log_sum_exp_.row(i, nullptr);
+    const Real grad = *grad_losses_.row(i, nullptr), lse = *log_sum_exp_.row(i, nullptr);
     rows_.gradients(x, grad, lse, static_cast<Real>(targets.other), dx, classes_);
     rows_.gradients(x + label, grad, lse, static_cast<Real>(targets.label), dx + label, 1);
     grad_logits_.write(i, dx);
@@ -101,7 +99,7 @@ class Backward {
   const RowKernels<Real>& rows_ = current_rows<Real>();
   RowReader<Real> logits_{call_.logits, classes_}, grad_losses_{call_.grad_losses, 1}, log_sum_exp_{call_.log_sum_exp, 1};
   RowWriter<Real> grad_logits_{call_.grad_logits, classes_};
-  Buffers<Real> buffers_{2, classes_};
+  Buffers<Real> buffers_{2, classes_, call_.logits.size(0)};
 };
 
 }  // namespace

@@ -4,8 +4,7 @@
 
 #include "kernels/xentropy/formulas.h"
 
-// Launches on the current device, with raw pointers and plain values only. Stored is the type of the logits. Loss is the type
-// of the losses: Stored, or float if Stored has 16 bits.
+// Launches on the current device, with raw pointers and plain values only. Stored is the type of the logits.
 namespace apex::kernels::xentropy::cuda {
 
 // The type of the arithmetic.
@@ -20,23 +19,23 @@ struct Arithmetic<double> {
 template <class Stored>
 using RealFor = typename Arithmetic<Stored>::Real;
 
-template <class Stored, class Loss>
+template <class Stored>
 struct Args {
   int64_t rows, classes;
   const Stored* logits;
   const int64_t* labels;
   double smoothing;
   int64_t padding;
-  Loss* losses;                  // written forward
-  const Loss* grad_losses;       // read backward
-  RealFor<Stored>* log_sum_exp;  // written forward, read backward
-  Stored* grad_logits;           // written backward
+  RealFor<Stored>* losses;             // written forward
+  const RealFor<Stored>* grad_losses;  // read backward
+  RealFor<Stored>* log_sum_exp;        // written forward, read backward
+  Stored* grad_logits;                 // written backward
 };
 
-template <class Stored, class Loss>
-cudaError_t launch_forward(const Args<Stored, Loss>& args, cudaStream_t stream);
+template <class Stored>
+cudaError_t launch_forward(const Args<Stored>& args, cudaStream_t stream);
 
-template <class Stored, class Loss>
-cudaError_t launch_backward(const Args<Stored, Loss>& args, cudaStream_t stream);
+template <class Stored>
+cudaError_t launch_backward(const Args<Stored>& args, cudaStream_t stream);
 
 }  // namespace apex::kernels::xentropy::cuda

@@ -35,12 +35,12 @@ __device__ void fold(double (&values)[kCount], const Join& join) {
   }
 }
 
-template <class Stored, class Loss>
+template <class Stored>
 class Row {
  public:
   using Real = RealFor<Stored>;
 
-  __device__ Row(const Args<Stored, Loss>& args, int64_t row)
+  __device__ Row(const Args<Stored>& args, int64_t row)
       : args_(args), row_(row), logits_(args.logits + row * args.classes), label_(args.labels[row]) {}
 
   __device__ bool is_padding() const { return label_ == args_.padding; }
@@ -73,7 +73,7 @@ class Row {
     }
     const Targets targets = targets_of(args_.smoothing, args_.classes);
     const auto of_label = static_cast<Real>(targets.label), of_others = static_cast<Real>(targets.other);
-    const Real grad = rules::load<Real>(args_.grad_losses[row_]), lse = args_.log_sum_exp[row_];
+    const Real grad = args_.grad_losses[row_], lse = args_.log_sum_exp[row_];
     load_strip(0);
     each_strip([&](int64_t first, int count) {
 #pragma unroll
@@ -134,52 +134,46 @@ class Row {
 
   __device__ void write_loss(double loss, double lse) const {
     if (thread() != 0) return;
-    args_.losses[row_] = rules::Store<Loss>::from(static_cast<Real>(loss));
+    args_.losses[row_] = static_cast<Real>(loss);
     args_.log_sum_exp[row_] = static_cast<Real>(lse);
   }
 
-  const Args<Stored, Loss>& args_;
+  const Args<Stored>& args_;
   int64_t row_;
   const Stored* logits_;
   int64_t label_;
   Real strip_[kStrip];
 };
 
-template <class Stored, class Loss>
-__global__ void __launch_bounds__(kThreads) forward_kernel(Args<Stored, Loss> args) {
-  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) Row<Stored, Loss>(args, row).forward();
+template <class Stored>
+__global__ void __launch_bounds__(kThreads) forward_kernel(Args<Stored> args) {
+  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) Row<Stored>(args, row).forward();
 }
 
-template <class Stored, class Loss>
-__global__ void __launch_bounds__(kThreads) backward_kernel(Args<Stored, Loss> args) {
-  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) Row<Stored, Loss>(args, row).backward();
+template <class Stored>
+__global__ void __launch_bounds__(kThreads) backward_kernel(Args<Stored> args) {
+  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) Row<Stored>(args, row).backward();
 }
 
 }  // namespace
 
-template <class Stored, class Loss>
-cudaError_t launch_forward(const Args<Stored, Loss>& args, cudaStream_t stream) {
-  return kernels::cuda::launch_kernel(forward_kernel<Stored, Loss>, kernels::cuda::blocks_for(args.rows), kThreads, stream,
-                                      args);
+template <class Stored>
+cudaError_t launch_forward(const Args<Stored>& args, cudaStream_t stream) {
+  return kernels::cuda::launch_kernel(forward_kernel<Stored>, kernels::cuda::blocks_for(args.rows), kThreads, stream, args);
 }
 
-template <class Stored, class Loss>
-cudaError_t launch_backward(const Args<Stored, Loss>& args, cudaStream_t stream) {
-  return kernels::cuda::launch_kernel(backward_kernel<Stored, Loss>, kernels::cuda::blocks_for(args.rows), kThreads, stream,
-                                      args);
+template <class Stored>
+cudaError_t launch_backward(const Args<Stored>& args, cudaStream_t stream) {
+  return kernels::cuda::launch_kernel(backward_kernel<Stored>, kernels::cuda::blocks_for(args.rows), kThreads, stream, args);
 }
 
-template cudaError_t launch_forward(const Args<float, float>&, cudaStream_t);
-template cudaError_t launch_forward(const Args<double, double>&, cudaStream_t);
-template cudaError_t launch_forward(const Args<rules::Half, rules::Half>&, cudaStream_t);
-template cudaError_t launch_forward(const Args<rules::Half, float>&, cudaStream_t);
-template cudaError_t launch_forward(const Args<rules::BFloat16, rules::BFloat16>&, cudaStream_t);
-template cudaError_t launch_forward(const Args<rules::BFloat16, float>&, cudaStream_t);
-template cudaError_t launch_backward(const Args<float, float>&, cudaStream_t);
-template cudaError_t launch_backward(const Args<double, double>&, cudaStream_t);
-template cudaError_t launch_backward(const Args<rules::Half, rules::Half>&, cudaStream_t);
-template cudaError_t launch_backward(const Args<rules::Half, float>&, cudaStream_t);
-template cudaError_t launch_backward(const Args<rules::BFloat16, rules::BFloat16>&, cudaStream_t);
-template cudaError_t launch_backward(const Args<rules::BFloat16, float>&, cudaStream_t);
+template cudaError_t launch_forward(const Args<float>&, cudaStream_t);
+template cudaError_t launch_forward(const Args<double>&, cudaStream_t);
+template cudaError_t launch_forward(const Args<rules::Half>&, cudaStream_t);
+template cudaError_t launch_forward(const Args<rules::BFloat16>&, cudaStream_t);
+template cudaError_t launch_backward(const Args<float>&, cudaStream_t);
+template cudaError_t launch_backward(const Args<double>&, cudaStream_t);
+template cudaError_t launch_backward(const Args<rules::Half>&, cudaStream_t);
+template cudaError_t launch_backward(const Args<rules::BFloat16>&, cudaStream_t);
 
 }  // namespace apex::kernels::xentropy::cuda

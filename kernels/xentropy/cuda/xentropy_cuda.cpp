@@ -8,19 +8,17 @@
 namespace apex::kernels::xentropy::cuda {
 namespace {
 
-// Calls run(Stored(), Loss()) with the storage types of logits and losses.
+// Calls run(Stored()) with the storage type of the logits.
 template <class Run>
-void with_types(at::ScalarType logits, at::ScalarType losses, const Run& run) {
-  if (logits == at::kDouble) return run(double(), double());
-  if (logits == at::kFloat) return run(float(), float());
-  const bool widens = losses == at::kFloat;
-  if (logits == at::kHalf) return widens ? run(rules::Half(), float()) : run(rules::Half(), rules::Half());
-  return widens ? run(rules::BFloat16(), float()) : run(rules::BFloat16(), rules::BFloat16());
+void with_type(at::ScalarType logits, const Run& run) {
+  if (logits == at::kDouble) return run(double());
+  if (logits == at::kFloat) return run(float());
+  logits == at::kHalf ? run(rules::Half()) : run(rules::BFloat16());
 }
 
-template <class Stored, class Loss>
-Args<Stored, Loss> args_for(const at::Tensor& logits, const CrossEntropyTargets& targets, const at::Tensor& log_sum_exp) {
-  Args<Stored, Loss> args{};
+template <class Stored>
+Args<Stored> args_for(const at::Tensor& logits, const CrossEntropyTargets& targets, const at::Tensor& log_sum_exp) {
+  Args<Stored> args{};
   args.rows = logits.size(0);
   args.classes = logits.size(1);
   args.logits = static_cast<const Stored*>(logits.const_data_ptr());
@@ -35,18 +33,20 @@ Args<Stored, Loss> args_for(const at::Tensor& logits, const CrossEntropyTargets&
 
 void forward(const ForwardCall& call) {
   const c10::cuda::CUDAGuard device(call.logits.device());
-  with_types(call.logits.scalar_type(), call.out.losses.scalar_type(), [&](auto stored, auto loss) {
-    auto args = args_for<decltype(stored), decltype(loss)>(call.logits, call.targets, call.out.log_sum_exp);
-    args.losses = static_cast<decltype(loss)*>(call.out.losses.mutable_data_ptr());
+  with_type(call.logits.scalar_type(), [&](auto stored) {
+    using Real = RealFor<decltype(stored)>;
+    auto args = args_for<decltype(stored)>(call.logits, call.targets, call.out.log_sum_exp);
+    args.losses = static_cast<Real*>(call.out.losses.mutable_data_ptr());
     C10_CUDA_CHECK(launch_forward(args, c10::cuda::getCurrentCUDAStream()));
   });
 }
 
 void backward(const BackwardCall& call) {
   const c10::cuda::CUDAGuard device(call.logits.device());
-  with_types(call.logits.scalar_type(), call.grad_losses.scalar_type(), [&](auto stored, auto loss) {
-    auto args = args_for<decltype(stored), decltype(loss)>(call.logits, call.targets, call.log_sum_exp);
-    args.grad_losses = static_cast<const decltype(loss)*>(call.grad_losses.const_data_ptr());
+  with_type(call.logits.scalar_type(), [&](auto stored) {
+    using Real = RealFor<decltype(stored)>;
+    auto args = args_for<decltype(stored)>(call.logits, call.targets, call.log_sum_exp);
+    args.grad_losses = static_cast<const Real*>(call.grad_losses.const_data_ptr());
     args.grad_logits = static_cast<decltype(stored)*>(call.grad_logits.mutable_data_ptr());
     C10_CUDA_CHECK(launch_backward(args, c10::cuda::getCurrentCUDAStream()));
   });
