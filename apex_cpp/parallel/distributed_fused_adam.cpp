@@ -12,6 +12,7 @@
 #include <apex_cpp/parallel/sharded/param_sync.h>
 #include <apex_cpp/parallel/sharded/sharded_grads.h>
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -144,13 +145,22 @@ void DistributedFusedAdam::zero_grad(bool) {
   sync().drop();
 }
 
+// Within a block, `norm` would sum the gradients as if they carried no scale.
+void DistributedFusedAdam::check_unscaled(const char* caller) const {
+  TORCH_CHECK(!sync().has_scaled_grads(), "DistributedFusedAdam::", caller,
+              " was called inside a scale_loss block, or after blocks with delay_unscale alone, where the gradients are still "
+              "scaled. Call it after the block that unscales them.");
+}
+
 double DistributedFusedAdam::grad_norm() {
+  check_unscaled("grad_norm");
   const double norm = sync().norm().item<float>();
   return norm;
 }
 
 double DistributedFusedAdam::clip_grad_norm(double max_norm) {
   TORCH_CHECK_VALUE(max_norm > 0, "DistributedFusedAdam::clip_grad_norm: max_norm must be positive, got ", max_norm);
+  check_unscaled("clip_grad_norm");
   return sync().clip(max_norm);
 }
 
@@ -178,22 +188,33 @@ at::Tensor DistributedFusedAdam::master_of(const at::Tensor& param) {
   const at::Tensor own = part_of(param, param);
   if (!has_own_master(param)) return own;
   at::Tensor& master = state_of<FusedAdamParamState>(param).master_param;
-  if (master.defined()) {
-    take_written_values(param, master);
-  } else {
+  if (!master.defined()) {
     master = own.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  } else if (const auto* written = record_of(param); !written || !written->matches(param)) {
+    master.copy_(with_written_values(param, master));
   }
   return master;
 }
 
-// Copies values that the program wrote into the parameter since the last step to the master, only for elements that differ from
-// the rounded master: all other elements keep the master's precision.
-void DistributedFusedAdam::take_written_values(const at::Tensor& param, const at::Tensor& master) {
+const amp::detail::WeightRecord* DistributedFusedAdam::record_of(const at::Tensor& param) const {
   const auto written = written_.find(param.unsafeGetTensorImpl());
-  if (written != written_.end() && written->second.matches(param)) return;
+  return written == written_.end() ? nullptr : &written->second;
+}
+
+// The master with the values that the program wrote into the parameter since the last step: of the elements that differ from
+// the rounded master. All others keep the master's precision.
+at::Tensor DistributedFusedAdam::with_written_values(const at::Tensor& param, const at::Tensor& master) const {
   const at::Tensor values = part_of(param, param);
   const at::Tensor rounded = master.to(sent_dtype(param)).to(values.scalar_type());
-  master.copy_(at::where(values == rounded, master, values.to(at::kFloat)));
+  return at::where(values == rounded, master, values.to(at::kFloat));
+}
+
+bool DistributedFusedAdam::has_hidden_writes() const {
+  const auto params = amp::detail::params_of(param_groups_);
+  return std::any_of(params.begin(), params.end(), [&](const at::Tensor& param) {
+    const auto* written = record_of(param);
+    return written && written->shows_hidden_write(param);
+  });
 }
 
 int64_t DistributedFusedAdam::state_bytes() const {
@@ -224,7 +245,10 @@ torch::Tensor DistributedFusedAdam::step(LossClosure closure) {
   check_dtypes();
   sync().finish();
   if (!is_stopped()) {
-    sync_->check_all_among(amp::detail::params_of(param_groups_));
+    const auto params = amp::detail::params_of(param_groups_);
+    for (const at::Tensor& param : params) sync_->index_of(param);  // before anything is changed
+    sync_->check_all_among(params);
+    if (has_hidden_writes()) written_.clear();
     param_sync_ = std::make_shared<detail::ParamSync>(sync_);
     FusedAdam::step();
     param_sync_->start();
@@ -244,7 +268,7 @@ void DistributedFusedAdam::finish_param_sync() const {
   if (!param_sync_) return;
   const at::NoGradGuard no_grad;
   param_sync_->finish(
-      [&](const at::Tensor& param) { written_[param.unsafeGetTensorImpl()] = amp::detail::TensorVersion(param); });
+      [&](const at::Tensor& param) { written_[param.unsafeGetTensorImpl()] = amp::detail::WeightRecord(param); });
   param_sync_.reset();
   sync_->refuse_passes("");
 }

@@ -53,7 +53,8 @@ struct DistributedFusedAdamOptions {
   /// to false if the program runs a collective operation before that, or if the model has a SyncBatchNorm; or give this
   /// optimizer a `process_group` of its own, `new_group` of all ranks.
   TORCH_ARG(bool, overlap_grad_sync) = true;
-  /// `step` returns before new parameters have arrived. Call `finish_param_sync` before you read them.
+  /// `step` returns before new parameters have arrived. Call `finish_param_sync` before you read, write or load them. A rank
+  /// that writes before gets an error there and in each further call: it then needs a new optimizer.
   TORCH_ARG(bool, overlap_param_sync) = false;
   /// Average gradients over ranks; false: sum them.
   TORCH_ARG(bool, average_grad_sync) = true;
@@ -150,9 +151,10 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
 
   [[nodiscard]] NoSync no_sync();
   /// The L2 norm of the gradients over all ranks, unscaled if amp or GradScaler::unscale_ has unscaled them. Synchronizes.
+  /// Errors: RuntimeError in a scale_loss block, and after blocks with delay_unscale alone.
   double grad_norm();
   /// Makes `step` scale the gradients so that this norm is at most `max_norm`; returns the norm before. Does nothing if the
-  /// norm is not finite. Errors: ValueError unless max_norm > 0.
+  /// norm is not finite. Errors: ValueError unless max_norm > 0; those of `grad_norm`.
   double clip_grad_norm(double max_norm);
   /// With overlap_param_sync: waits until the new parameters have arrived. Otherwise does nothing.
   void finish_param_sync() const;
@@ -192,6 +194,7 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   struct Parts;
 
   detail::ShardedGrads& sync() const;
+  void check_unscaled(const char* caller) const;
   bool is_stopped() const;
   void check_dtypes() const;
   /// Whether masters are tensors of their own; the alternatives are remainders, and parameters that are their own masters.
@@ -200,7 +203,11 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   detail::Part part_of(const at::Tensor& param) const;
   at::Tensor part_of(const at::Tensor& param, const at::Tensor& full) const;
   at::Tensor master_of(const at::Tensor& param);
-  void take_written_values(const at::Tensor& param, const at::Tensor& master);
+  /// Null if no gathering has written the parameter since its master was loaded.
+  const amp::detail::WeightRecord* record_of(const at::Tensor& param) const;
+  at::Tensor with_written_values(const at::Tensor& param, const at::Tensor& master) const;
+  /// Whether a parameter shows a write through `data()`, which may have reached others in places that no sample is of.
+  bool has_hidden_writes() const;
   std::vector<Parts> parts_of(size_t group);
   SteppedPart stepped_part(const at::Tensor& param);
   Parts& set_for(std::vector<Parts>& sets, const at::Tensor& param) const;
@@ -215,8 +222,8 @@ class DistributedFusedAdam : public optimizers::FusedAdam, public amp::ShardedOp
   std::optional<at::ScalarType> param_sync_dtype_;
   bool overlap_param_sync_;
   bool store_params_;
-  /// The parameters' versions after the last gathering, which wrote the rounded masters.
-  mutable std::unordered_map<const at::TensorImpl*, amp::detail::TensorVersion> written_;
+  /// The parameters after the last gathering, which wrote the rounded masters.
+  mutable std::unordered_map<const at::TensorImpl*, amp::detail::WeightRecord> written_;
 };
 
 optimizers::FusedAdamOptions options_of(const DistributedFusedAdam*);

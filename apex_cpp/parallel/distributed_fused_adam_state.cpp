@@ -31,6 +31,7 @@ void DistributedFusedAdam::save(torch::serialize::OutputArchive& archive) const 
   const at::NoGradGuard no_grad;
   sync();
   finish_param_sync();
+  const bool any_hidden_write = has_hidden_writes();
   FusedAdam full(param_groups_, static_cast<const FusedAdamOptions&>(defaults()));
   for (const at::Tensor& param : amp::detail::params_of(param_groups_)) {
     const auto found = state_.find(param.unsafeGetTensorImpl());
@@ -40,9 +41,13 @@ void DistributedFusedAdam::save(torch::serialize::OutputArchive& archive) const 
     const auto [exp_avg, exp_avg_sq] = state.float32_moments();
     gathered_state->exp_avg = gathered(param, exp_avg);
     gathered_state->exp_avg_sq = gathered(param, exp_avg_sq);
-    const bool splits = state.remainder.defined() && keeps_masters_of(param.scalar_type());
-    gathered_state->master_param =
-        gathered(param, splits ? optimizers::detail::joined(part_of(param, param), state.remainder) : state.master_param);
+    at::Tensor master = state.master_param;
+    if (state.remainder.defined() && keeps_masters_of(param.scalar_type())) {
+      master = optimizers::detail::joined(part_of(param, param), state.remainder);
+    } else if (const auto* record = record_of(param); master.defined() && record) {
+      if (any_hidden_write || !record->matches(param)) master = with_written_values(param, master);
+    }
+    gathered_state->master_param = gathered(param, master);
     if (writes_file()) full.state()[param.unsafeGetTensorImpl()] = std::move(gathered_state);
   }
   torch::optim::serialize<FusedAdamParamState, FusedAdamOptions>(archive, full);

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/moved_to.h"
 #include "kernels/optimizers.h"
 
 namespace apex::parallel::detail {
@@ -72,10 +73,9 @@ void adapt_group(const std::vector<at::Tensor>& params, const LARCOptions& optio
   settings.eps = options.eps();
   kernels::StepTensors tensors;
   for (const auto& [device, lists] : lists_by_device(params)) {
-    if (rates.grad_scale.defined())
-      tensors.grad_scale = optimizers::detail::moved_to(device, rates.grad_scale.reciprocal().reshape({1}));
+    if (rates.grad_scale.defined()) tensors.grad_scale = kernels::moved_to(device, rates.grad_scale.reciprocal().reshape({1}));
     if (rates.found_inf.defined())
-      tensors.found_inf = optimizers::detail::moved_to(device, rates.found_inf.ne(0).to(at::kInt).reshape({1}));
+      tensors.found_inf = kernels::moved_to(device, rates.found_inf.ne(0).to(at::kInt).reshape({1}));
     kernels::multi_tensor_larc(lists.grads, lists.params, settings, tensors);
   }
 }

@@ -182,19 +182,26 @@ class LARC : public detail::LarcBase<Opt> {
   /// throws. Errors, before anything is changed: RuntimeError for a closure (Apex: LARC-01), a sparse gradient, one of another
   /// shape or device, a parameter with gaps in memory, another dtype, if the wrapped optimizer was stepped, and for an object
   /// that was moved from; ValueError for a float16 gradient that a GradScaler has scaled. Errors of the class's own step come
-  /// after the gradients have been adapted.
+  /// after the gradients have been adapted, and drop them, since a repeated step would adapt them again.
   torch::Tensor step(typename Opt::LossClosure closure = nullptr) override {
     if (!tie_) detail::throw_moved_from();
     if (closure) detail::throw_closure();
     tie_->check();
     unique_groups_.update(this->param_groups());
     detail::adapt_gradients(this->param_groups(), options_, rates_of_groups());
-    const detail::WithoutWeightDecay<Options> no_decay(this->param_groups());
-    if constexpr (kUnscales) {
-      const detail::WithoutTensor unscaled(this->grad_scale);
-      Base::step();
-    } else {
-      Base::step();
+    try {
+      const detail::WithoutWeightDecay<Options> no_decay(this->param_groups());
+      if constexpr (kUnscales) {
+        const detail::WithoutTensor unscaled(this->grad_scale);
+        Base::step();
+      } else {
+        Base::step();
+      }
+    } catch (...) {
+      for (const auto& group : this->param_groups()) {
+        for (const at::Tensor& param : group.params()) param.mutable_grad().reset();
+      }
+      throw;
     }
     return {};
   }

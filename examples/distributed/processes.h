@@ -11,7 +11,10 @@ class Processes : public train::Team {
  public:
   /// Joins the process group.
   Processes() : group_(apex::parallel::init_process_group()) {}
-  ~Processes() override { apex::parallel::destroy_process_group(); }
+  ~Processes() override {
+    group_.reset();  // so that destroy_process_group waits for what is in flight
+    apex::parallel::destroy_process_group();
+  }
 
   int64_t rank() const override { return group_->getRank(); }
   int64_t size() const override { return group_->getSize(); }

@@ -212,6 +212,49 @@ TEST(DistributedFusedAdamAmp, ClipsUnscaledGradients) {
   opt.step();
 }
 
+TEST(DistributedFusedAdamAmp, NormsOfGradientsThatAreStillScaledAreErrors) {
+  Pair model, other;
+  DistributedFusedAdam sharded(model->parameters(), summing()), second(other->parameters(), summing());
+  auto [net, opt] = amp::initialize(model, sharded, "O2", quiet());
+  auto [net2, opt2] = amp::initialize(other, second, "O2", quiet());
+  const auto expect_errors = [&optimizer = opt] {
+    for (const std::string& message :
+         {message_of([&] { optimizer.grad_norm(); }), message_of([&] { optimizer.clip_grad_norm(1); })}) {
+      EXPECT_NE(message.find("where the gradients are still scaled"), std::string::npos) << message;
+    }
+  };
+  const auto delayed = amp::ScaleLossOptions().delay_unscale(true);
+  // Before the optimizer's first step, and on one rank without a backward pass.
+  {
+    auto scaled = amp::scale_loss(loss_of(net, batch_of(rank(), 9)), opt, delayed);
+    if (rank() != 1) scaled.backward();
+  }
+  expect_errors();
+  opt.zero_grad();
+  {
+    auto scaled = amp::scale_loss(loss_of(net, batch_of(rank(), 0)), opt);
+    scaled.backward();
+    expect_errors();
+  }
+  { amp::scale_loss(loss_of(net2, batch_of(rank(), 0)), opt2).backward(); }
+  EXPECT_EQ(opt.grad_norm(), opt2.grad_norm());
+  opt.step();
+  opt2.step();
+  { amp::scale_loss(loss_of(net, batch_of(rank(), 1)), opt, delayed).backward(); }
+  expect_errors();
+  opt.zero_grad();
+  EXPECT_EQ(opt.grad_norm(), 0);
+  for (int step : {2, 3}) {
+    const auto options = amp::ScaleLossOptions().delay_unscale(step == 2);
+    { amp::scale_loss(loss_of(net, batch_of(rank(), step)), opt, options).backward(); }
+    { amp::scale_loss(loss_of(net2, batch_of(rank(), step)), opt2, options).backward(); }
+  }
+  EXPECT_EQ(opt.grad_norm(), opt2.grad_norm());
+  opt.step();
+  opt2.step();
+  EXPECT_TRUE(same_bytes(net->parameters(), net2->parameters()));
+}
+
 TEST(DistributedFusedAdamAmp, CanBeInitializedBehindAPointer) {
   Pair model;
   std::unique_ptr<torch::optim::Optimizer> sharded = std::make_unique<DistributedFusedAdam>(model->parameters(), summing());

@@ -265,6 +265,33 @@ TEST(DistributedFusedAdamCheckpoint, WeightsThatAreLoadedAloneReachTheShardedMas
   }
 }
 
+// Masters take written weights in a step; a file has them before.
+TEST(DistributedFusedAdamCheckpoint, AFileHasTheWeightsThatTheProgramWroteAfterTheLastStep) {
+  const Folder folder;
+  const auto group = parallel::default_process_group();
+  Layers model, last, plain;
+  auto adam = sharded_adam(model, group, {"O5"});
+  auto fused = fused_adam(last);
+  auto [net, opt] = amp::initialize(model, adam, "O5", small_scale());
+  auto [last_net, last_opt] = amp::initialize(last, fused, "O5", small_scale());
+  train(net, opt, 0, 2, group);
+  amp::save_checkpoint(folder.file("before"), net, opt);
+  const Tensors exact = contents_of(folder.file("before"), "O5");
+  for (const at::Tensor& param : net->parameters()) param.data().slice(0, 0, 1).fill_(0.3);
+  amp::save_checkpoint(folder.file("after"), net, opt);
+  amp::load_checkpoint(folder.file("after"), last_net, last_opt);
+  amp::load_checkpoint(folder.file("after"), plain);
+  const float written = at::full({}, 0.3, at::kBFloat16).item<float>();
+  const auto masters = amp::master_params(last_opt);
+  for (size_t i = 0; i < masters.size(); ++i) {
+    at::Tensor want = exact[3 * i].clone();
+    want.slice(0, 0, 1).fill_(written);
+    EXPECT_TRUE(same_bytes(masters[i].detach(), want)) << i;
+    EXPECT_TRUE(same_bytes(plain->parameters()[i].detach(), want)) << i;
+  }
+  wait_for_all();
+}
+
 // Such parameters otherwise get their places in the next pass.
 TEST(DistributedFusedAdamCheckpoint, WeightsOfUnfrozenLayersThatAreLoadedAloneReachTheShardedMasters) {
   const Folder folder;

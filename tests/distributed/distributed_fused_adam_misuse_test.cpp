@@ -111,8 +111,37 @@ TEST(DistributedFusedAdam, AParameterThatWasPutIntoAGroupByHandIsAnError) {
   optimizer.param_groups()[0].params().push_back(at::ones({2, 7}).requires_grad_());
   const std::string message = message_of([&] { optimizer.step(); });
   EXPECT_NE(message.find("A parameter of shape [2, 7] is in a group"), std::string::npos) << message;
-  EXPECT_NE(message.find("was not added by add_param_group"), std::string::npos) << message;
+  EXPECT_NE(message.find("was not added by its own add_param_group"), std::string::npos) << message;
   EXPECT_TRUE(same_bytes(params, before));
+}
+
+// add_param_group is not virtual.
+TEST(DistributedFusedAdam, AGroupThatWasAddedThroughTheBaseClassIsAnErrorBeforeAnythingIsStepped) {
+  const Tensors params = make_params(at::kFloat), before = copies_of(params);
+  DistributedFusedAdam optimizer(params, small_buckets());
+  static_cast<torch::optim::Optimizer&>(optimizer).add_param_group(
+      torch::optim::OptimizerParamGroup(Tensors{at::ones({2, 7}).requires_grad_()}));
+  backward(params, 0);
+  const std::string message = message_of([&] { optimizer.step(); });
+  EXPECT_NE(message.find("Call it on the DistributedFusedAdam itself"), std::string::npos) << message;
+  EXPECT_EQ(message.find("had updated a part"), std::string::npos) << message;
+  EXPECT_TRUE(same_bytes(params, before));
+}
+
+// This rank's parts of masters and moments are in the order that the parameter had in memory.
+TEST(DistributedFusedAdam, AParameterThatChangesItsMemoryFormatAfterItsFirstPassIsAnError) {
+  const at::Tensor param = eighths({4, 3, 2, 5}, 1).requires_grad_();
+  DistributedFusedAdam optimizer({param}, small_buckets());
+  backward({param}, 0);
+  optimizer.step();
+  at::Tensor(param).set_data(param.detach().contiguous(at::MemoryFormat::ChannelsLast));
+  const std::string message = message_of([&] {
+    backward({param}, 1);
+    optimizer.step();
+  });
+  EXPECT_NE(message.find("strides [30, 10, 5, 1] when it was first trained and has [4, 3, 2, 5] and [30, 1, 15, 3] now"),
+            std::string::npos)
+      << message;
 }
 
 TEST(DistributedFusedAdam, AParameterThatIsConvertedAfterItsFirstPassIsAnError) {

@@ -230,6 +230,27 @@ TEST(DistributedFusedAdam, WithoutMastersStepsThe16BitParameters) {
   EXPECT_TRUE(same_bytes(params, alone));
 }
 
+// Such writes do not change a version counter. Samples show the one to parameter 0, and then all values are compared: of the
+// 301 of parameter 3 every third is a sample.
+TEST(DistributedFusedAdam, UsesWeightsWrittenThroughData) {
+  const Tensors params = make_params(at::kHalf);
+  OneProcess one(params, of_one_process());
+  DistributedFusedAdam optimizer(params, small_buckets());
+  for (int step = 0; step < 4; ++step) {
+    if (step == 2) {
+      const at::NoGradGuard no_grad;
+      params[3].data()[1] = 0.5;
+      params[0].data().mul_(-1);
+      one.masters()[3][1] = 0.5;
+      one.masters()[0].copy_(params[0].to(at::kFloat));
+    }
+    backward(params, step);
+    optimizer.step();
+    one.step(sums_of_grads(params, step));
+  }
+  EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
 TEST(DistributedFusedAdam, UsesWeightsWrittenByTheProgram) {
   const Tensors params = make_params(at::kHalf);
   OneProcess one(params, of_one_process());
@@ -298,6 +319,25 @@ TEST(DistributedFusedAdam, FinishesParamSyncOnRequest) {
   EXPECT_NE(message_of([&] { backward(params, 3); }).find("finish_param_sync()"), std::string::npos);
   optimizer.finish_param_sync();
   EXPECT_TRUE(same_bytes(params, one.params()));
+}
+
+// The values under way would overwrite them, and the next step would take them for the program's.
+TEST(DistributedFusedAdam, WeightsWrittenBeforeFinishParamSyncAreAnError) {
+  const Tensors params = make_params(at::kHalf);
+  DistributedFusedAdam optimizer(params, small_buckets().overlap_param_sync(true));
+  backward(params, 0);
+  optimizer.step();
+  optimizer.finish_param_sync();
+  params[3].detach().fill_(0.25);
+  backward(params, 1);
+  optimizer.step();
+  params[3].detach().fill_(0.5);
+  const Tensors before = copies_of(params);
+  for (int time = 0; time < 2; ++time) {
+    const std::string message = message_of([&] { optimizer.finish_param_sync(); });
+    EXPECT_NE(message.find("parameter 3, of shape [301], was written or replaced"), std::string::npos) << message;
+    EXPECT_TRUE(same_bytes(params, before));
+  }
 }
 
 TEST(DistributedFusedAdam, ZeroGradDropsAccumulatedGradients) {

@@ -169,6 +169,7 @@ TEST(Larc, Larc02WeightDecayIsZeroOnlyDuringTheStep) {
   larc.fails = true;
   EXPECT_THROW(larc.step(), c10::Error);
   EXPECT_EQ(decay(), 0.25);
+  EXPECT_FALSE(param.grad().defined()) << "a repeated step would adapt it again";
 }
 
 TEST(Larc, Larc01RejectsAClosureAndInvalidValues) {

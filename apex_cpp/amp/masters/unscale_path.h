@@ -113,7 +113,7 @@ class ShardedUnscale final : public UnscalePath {
 
   /// Starts a pass at `scaler`'s scale. `held`: its gradients stay in the model, and a later pass adds to them.
   void begin(std::shared_ptr<GradShards> shards, bool held, const LossScaler& scaler);
-  void end_held() { shards_->end_held_pass(); }
+  void end_held() { shards_->end_held_pass(/*is_delayed=*/true); }
 
   void enter() override {}
   /// If `scaler.checks_overflow()`, reports Inf or NaN that this pass added on any process. Inf and NaN of earlier passes have

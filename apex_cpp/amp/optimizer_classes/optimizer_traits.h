@@ -124,8 +124,8 @@ class GradShards {
   /// Starts a backward pass. `held`: its gradients stay in the parameters, and a later pass adds to them. `watched`: record
   /// which ranks send Inf or NaN.
   virtual void begin_pass(bool held, bool watched) = 0;
-  /// Ends a pass that began with `held`.
-  virtual void end_held_pass() = 0;
+  /// Ends a pass that began with `held`. `is_delayed`: its gradients carry the loss scale until a later pass ends.
+  virtual void end_held_pass(bool is_delayed) = 0;
   /// Whether this process has gradients that `end_pass` has not summed yet.
   virtual bool has_open_grads() const = 0;
 

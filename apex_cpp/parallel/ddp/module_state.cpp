@@ -129,12 +129,13 @@ std::vector<bool> are_defined_on_all_ranks(const std::vector<at::Tensor>& tensor
 
 void ModuleState::share_masters(const ProcessGroup& group) const {
   if (!session || group->getSize() == 1) return;
-  session->make_masters();
+  const auto sessions = amp::detail::sessions_that_know(tensors_of(params), session);  // parts may be models of other calls
+  for (const auto& each : sessions) each->make_masters();
   std::vector<at::Tensor> weights, masters, shared;
   for (const auto& [name, param] : params) {
     if (!amp::detail::is_low_precision(param.scalar_type())) continue;
     weights.push_back(param);
-    masters.push_back(session->master_values_of(param));
+    masters.push_back(amp::detail::master_values_of(param, sessions));
   }
   if (weights.empty()) return;
   const auto everywhere = are_defined_on_all_ranks(masters, group);
@@ -144,9 +145,10 @@ void ModuleState::share_masters(const ProcessGroup& group) const {
   flat_dist_call(shared, broadcast_from(0, group, "broadcasting rank 0's master weights"));
   for (size_t i = 0; i < masters.size(); ++i) {
     if (!masters[i].defined()) continue;
-    session->load_master(weights[i], everywhere[i] ? masters[i] : weights[i].detach().to(at::kFloat));
+    const at::Tensor value = everywhere[i] ? masters[i] : weights[i].detach().to(at::kFloat);
+    for (const auto& each : sessions) each->load_master(weights[i], value);
   }
-  session->drop_obsolete_master_backups();
+  for (const auto& each : sessions) each->drop_obsolete_master_backups();
 }
 
 void ModuleState::check_same_on_all_ranks(const ProcessGroup& group, const std::string& what) const {

@@ -103,6 +103,9 @@ void run_in_row(const ProcessGroup& group, const at::Tensor& tensor, const std::
   if (has_strides) at::assert_no_internal_overlap(tensor);
   run(group, what, [&] {
     if (has_strides) row = tensor.contiguous();
+    // amp shares a gradient's memory until it is written. NCCL would ask for it, and so start the copy, after it has recorded
+    // what its own stream waits for.
+    if (has_strides && row.is_cuda()) row.mutable_data_ptr();
     return start(row);
   });
   if (!row.is_same(tensor)) tensor.copy_(row);

@@ -131,9 +131,12 @@ ProcessGroup default_process_group() {
 
 bool is_initialized() { return world().group.defined(); }
 
+// NCCL's destructor alone aborts what is in flight. An exception that ends the program may mean that other ranks never come.
 void destroy_process_group() {
-  world() = {};
+  const World last = std::exchange(world(), {});
   amp::detail::set_printing(true);
+  const bool is_last_owner = last.group && last.group.use_count() == 1;
+  if (is_last_owner && std::uncaught_exceptions() == 0) last.group->shutdown();
 }
 
 ProcessGroup new_group(const std::vector<int>& ranks) {

@@ -45,7 +45,8 @@ ProcessGroup default_process_group();
 /// Whether there is a default group: init_process_group was called, and destroy_process_group was not called since.
 bool is_initialized();
 
-/// Forgets the default group; objects that hold the group may still use it. Afterwards all processes may create another.
+/// Forgets the default group. Objects that hold the group may still use it; if none does, the call waits for what NCCL has in
+/// flight, as in Python. Afterwards all processes may create another.
 void destroy_process_group();
 
 /// Creates a group of some of the default group's ranks, in the given order. Every process must call this with the same ranks.

@@ -35,6 +35,10 @@ at::Tensor ParamSync::place_of(size_t index) {
 }
 
 void ParamSync::start() {
+  versions_.resize(present_.size());
+  for (size_t i = 0; i < present_.size(); ++i) {
+    if (present_[i]) versions_[i] = amp::detail::TensorVersion(grads_->param(i));
+  }
   for (size_t i = 0; i < buckets_.size(); ++i) {
     at::Tensor shard = std::exchange(buckets_[i].shard, at::Tensor());
     if (!shard.defined()) continue;
@@ -54,8 +58,19 @@ void ParamSync::unpack(const BucketLayout& layout, const at::Tensor& values) {
   kernels::multi_tensor_copy(from, to);
 }
 
+void ParamSync::check_unwritten() const {
+  for (size_t i = 0; i < present_.size(); ++i) {
+    TORCH_CHECK(!present_[i] || versions_[i].matches(grads_->param(i)), "DistributedFusedAdam: parameter ", i, ", of shape ",
+                grads_->param(i).sizes(),
+                ", was written or replaced after a step with overlap_param_sync, whose new values have yet to arrive and would "
+                "overwrite it. Call finish_param_sync() before you write or load parameters.");
+  }
+}
+
 void ParamSync::finish(const std::function<void(const at::Tensor&)>& written) {
-  if (!std::exchange(started_, false)) return;
+  if (!started_) return;
+  check_unwritten();
+  started_ = false;
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (!buckets_[i].in_flight) continue;
     const auto& layout = grads_->buckets()[i].layout;

@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <apex_cpp/amp/tensors/tensor_version.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,10 +23,12 @@ class ParamSync {
   at::Tensor place_of(size_t index);
   /// Sends the new values. Collective.
   void start();
-  /// Waits for the new values, writes them to the parameters, and calls `written` for each.
+  /// Waits for the new values, writes them to the parameters, and calls `written` for each. Errors, before anything is written:
+  /// RuntimeError for a parameter that was written or replaced since `start`.
   void finish(const std::function<void(const at::Tensor&)>& written);
 
  private:
+  void check_unwritten() const;
   void unpack(const BucketLayout& layout, const at::Tensor& values);
 
   struct Sent {
@@ -33,7 +37,8 @@ class ParamSync {
   };
   std::shared_ptr<ShardedGrads> grads_;
   std::vector<Sent> buckets_;
-  std::vector<bool> present_;  // a copy: gradients are dropped before the values arrive
+  std::vector<bool> present_;                         // a copy: gradients are dropped before the values arrive
+  std::vector<amp::detail::TensorVersion> versions_;  // of the present parameters at `start`
   bool started_ = false;
 };
 

@@ -21,6 +21,7 @@
 #include <sstream>
 #include <unordered_set>
 
+#include "kernels/memory_order.h"
 #include "kernels/multi_tensor.h"
 
 namespace apex::parallel::detail {
@@ -109,7 +110,7 @@ void ShardedGrads::add_params(const std::vector<at::Tensor>& params) {
   for (const at::Tensor& param : params) {
     const size_t index = params_.size();
     if (param.numel() > 0) broadcast(options_.group, flat(param), 0, "sending rank 0's parameter " + std::to_string(index));
-    params_.push_back({param, std::nullopt, false, false, false});
+    params_.push_back({param, std::nullopt, {}, false, false, false});
     index_[param.unsafeGetTensorImpl()] = index;
     torch::autograd::impl::set_post_acc_grad_hooks(param, std::make_unique<Hook>(weak_from_this(), index));
   }
@@ -118,7 +119,8 @@ void ShardedGrads::add_params(const std::vector<at::Tensor>& params) {
 size_t ShardedGrads::index_of(const at::Tensor& param) const {
   const auto found = index_.find(param.unsafeGetTensorImpl());
   TORCH_CHECK(found != index_.end(), "A parameter of shape ", param.sizes(),
-              " is in a group of the sharded optimizer, but was not added by add_param_group.");
+              " is in a group of the sharded optimizer, but was not added by its own add_param_group. Call it on the "
+              "DistributedFusedAdam itself: that of torch::optim::Optimizer is not virtual.");
   return found->second;
 }
 
@@ -175,7 +177,11 @@ void ShardedGrads::lay_out_params(const std::vector<size_t>& indices) {
   }
   if (specs.empty()) return;
   for (auto& layout : lay_out(specs, options_.bucket_bytes, options_.group->getSize())) {
-    for (const Slot& slot : layout.slots) params_[slot.param].place = Place{buckets_.size(), slot};
+    for (const Slot& slot : layout.slots) {
+      Param& each = params_[slot.param];
+      each.place = Place{buckets_.size(), slot};
+      each.layout = at::empty_like(each.tensor, each.tensor.options().device(at::kMeta));
+    }
     buckets_.emplace_back(std::move(layout));
   }
 }
@@ -271,6 +277,10 @@ void ShardedGrads::check_takes(size_t index) const {
   TORCH_CHECK(param.scalar_type() == layout.dtype && param.device() == layout.device, "The sharded optimizer's ", named(index),
               " was ", layout.dtype, " on ", layout.device, " when it was first trained and is ", param.scalar_type(), " on ",
               param.device(), " now. Convert or move the model before the first backward pass.");
+  const at::Tensor& first = params_[index].layout;
+  TORCH_CHECK(kernels::same_memory_order(param, first), "The sharded optimizer's ", named(index), " had sizes ", first.sizes(),
+              " and strides ", first.strides(), " when it was first trained and has ", param.sizes(), " and ", param.strides(),
+              " now. Change the memory format before the first backward pass.");
 }
 
 namespace {
@@ -440,6 +450,7 @@ void ShardedGrads::end_pass(double scale) {
   scale_ = scale;
   clip_ = 1.0;
   ended_ = true;
+  in_block_ = delayed_ = false;
   forget_norm();
 }
 
@@ -447,7 +458,7 @@ void ShardedGrads::abandon_pass() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const amp::disable_casts casts_off;
   const bool begun = std::any_of(params_.begin(), params_.end(), [](const Param& each) { return each.arrived; });
-  held_ = false;
+  held_ = in_block_ = false;
   for (const Param& each : params_) each.tensor.mutable_grad().reset();
   if (begun) finish_round();  // the other ranks send all buckets of the round, too
   drop_pass();
@@ -464,7 +475,7 @@ void ShardedGrads::drop() {
   }
   for (Param& each : params_) each.present = false;
   scale_ = clip_ = 1.0;
-  ended_ = older_nonfinite_ = pass_nonfinite_ = false;
+  ended_ = older_nonfinite_ = pass_nonfinite_ = delayed_ = false;
   forget_norm();
 }
 

@@ -96,6 +96,9 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
 
   void begin_no_sync() { ++no_sync_; }
   void end_no_sync() { --no_sync_; }
+  /// Whether the gradients carry a loss scale that only the end of a block takes out: within a block, and after one with
+  /// delay_unscale.
+  bool has_scaled_grads() const { return in_block_ || delayed_; }
   /// Makes the next gradient throw this error, because the parameters are not those of the last step yet. Empty: no error.
   void refuse_passes(std::string why) { refusal_ = std::move(why); }
 
@@ -103,8 +106,12 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   void begin_pass(bool held, bool watched) override {
     held_ = held;
     watched_ = watched;
+    in_block_ = true;
   }
-  void end_held_pass() override { held_ = false; }
+  void end_held_pass(bool is_delayed) override {
+    held_ = in_block_ = false;
+    delayed_ |= is_delayed;
+  }
   bool has_open_grads() const override;
   void end_pass(double scale) override;
   void abandon_pass() override;
@@ -122,6 +129,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   struct Param {
     at::Tensor tensor;
     std::optional<Place> place;
+    at::Tensor layout;     // without memory: sizes and strides when it got its place, in whose order the parts are
     bool arrived = false;  // in this round
     bool in_pass = false;  // this rank, or after each round any rank, has sent a gradient in the current pass
     bool present = false;  // any rank has sent one in a pass that has ended, and whose sums are kept
@@ -163,7 +171,7 @@ class ShardedGrads final : public amp::GradShards, public std::enable_shared_fro
   size_t sent_ = 0;      // number of buckets sent in this round
   bool agreed_ = false;  // the ranks have the same buckets
   int no_sync_ = 0;
-  bool held_ = false, watched_ = false;
+  bool held_ = false, watched_ = false, in_block_ = false, delayed_ = false;
   bool ended_ = false;  // a pass has ended since the sums were dropped
   double scale_ = 1.0, clip_ = 1.0;
   std::optional<float> norm_;  // of the sums, unscaled, before clipping
