@@ -215,6 +215,63 @@ TEST_F(CpuLayers, ReluInPlaceIsRightForOtherTensors) {
   }
 }
 
+/// A function of a weight [3, 8] that uses its elements thousands of times.
+struct ManyUses {
+  const char* name;
+  Tensor (*call)(const Tensor& weight);
+};
+
+const Tensor& ids() {
+  static const Tensor tensor = torch::randint(3, {6000}, torch::kLong);
+  return tensor;
+}
+
+const ManyUses kManyUses[] = {
+    {"layer_norm",
+     [](const Tensor& w) {
+       const Tensor x = torch::arange(6000 * 8).remainder(97).view({6000, 8}).to(w.scalar_type()) / 16;
+       return at::layer_norm(x, {8}, w[0], w[1]);
+     }},
+    {"embedding", [](const Tensor& w) { return at::embedding(w, ids()); }},
+    {"embedding_bag", [](const Tensor& w) { return std::get<0>(at::embedding_bag(w, ids(), torch::arange(0, 6000, 2))); }},
+    {"index", [](const Tensor& w) { return w.index({ids()}); }},
+    {"replication_pad2d",
+     [](const Tensor& w) {
+       return at::replication_pad2d(w.view({1, 1, 3, 8}), {70, 70, 70, 70});
+     }},
+    {"grid_sampler",
+     [](const Tensor& w) {
+       const Tensor grid = torch::arange(2 * 80 * 80).remainder(65).view({1, 80, 80, 2}).to(w.scalar_type()) / 32 - 1;
+       return at::grid_sampler(w.view({1, 1, 3, 8}), grid, 0, 0, false);
+     }},
+};
+
+// A sum in 16 bits stands still where a summand is below half a unit of it. In FP32 the sum of n summands is off by n * 2^-24
+// of the sum of their magnitudes, which all have one sign here, except those of a layer norm's weight. Three roundings to 16
+// bits follow: of the result, and within a layer norm of the mean and of the standard deviation, each of which a value of one
+// magnitude is multiplied with.
+TEST_F(CpuLayers, GradientsOfManyUsesAreSummedInFloat32) {
+  for (const auto& [name, call] : kManyUses) {
+    for (const char* const level : {"O2", "O5"}) {
+      const auto dtype = std::string(level) == "O2" ? at::kHalf : at::kBFloat16;
+      const Tensor weight = torch::linspace(0.5, 2, 24).view({3, 8}).to(dtype).requires_grad_();
+      const auto grad_of = [&call = call, &weight](at::ScalarType type) {
+        const Tensor y = call(weight.detach().to(type).requires_grad_());
+        const Tensor grad = torch::linspace(0.5, 1, y.numel()).view(y.sizes()).to(weight.scalar_type()).to(type);
+        const Tensor w = weight.detach().to(type).requires_grad_();
+        return torch::autograd::grad({call(w)}, {w}, {grad})[0];
+      };
+      const Tensor exact = grad_of(at::kDouble);
+      auto handle = amp::initialize(net_, level, quiet());
+      const Tensor got = grad_of(dtype);
+      amp::reset();
+      EXPECT_EQ(got.scalar_type(), dtype);
+      const double rounding = dtype == at::kHalf ? 0x1p-11 : 0x1p-8;
+      EXPECT_LE(error_of(got, exact), 3 * (rounding + 6000 * 0x1p-24) * exact.norm().item<double>()) << name << ' ' << level;
+    }
+  }
+}
+
 TEST_F(CpuLayers, AttentionsBackwardRunsInFloat32UnlessNativeIsRequested) {
   for (const char* way : {"auto", "native"}) {
     auto handle = amp::initialize(net_, "O5", quiet().cpu_16bit(way));

@@ -31,6 +31,29 @@ using OnlyOnCuda =
                      op::multilabel_margin_loss_backward, op::trace, op::_standard_gamma, op::_standard_gamma_grad,
                      op::_sample_dirichlet, op::_dirichlet_grad, op::binomial>;
 
+// Gradients that LibTorch's kernels add up in 16 bits: over the rows of a layer norm, over the places of a token.
+using SumsOfGradients =
+    Float32KernelsOn<Float32On::all_processors, op::native_layer_norm_backward, op::embedding_dense_backward,
+                     op::_embedding_bag_dense_backward, op::grid_sampler_2d_backward, op::replication_pad1d_backward,
+                     op::replication_pad2d_backward, op::replication_pad3d_backward>;
+
+// The derivative of an index adds, too, where the index repeats: autograd alone passes `unsafe`. In FP64, because LibTorch adds
+// FP32 by atomics, in an order that changes.
+at::Tensor& index_put(c10::DispatchKeySet keys, at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
+                      const at::Tensor& values, bool accumulate, bool unsafe) {
+  using Op = op::_index_put_impl_;
+  keys = keys & kBelowCpuFallbackKey;
+  Operands operands;
+  operands.add(self);
+  operands.add(values);
+  if (!accumulate || !unsafe || !type_to_widen(operands, Beside::nothing, Float32On::all_processors)) {
+    return Op::redispatch(keys, self, indices, values, accumulate, unsafe);
+  }
+  at::Tensor sum = self.to(at::kDouble);
+  Op::redispatch(keys, sum, indices, values.to(at::kDouble), accumulate, unsafe);
+  return self.copy_(sum);
+}
+
 // Attention's second result, the logarithms of its sums, is FP32 for every type.
 std::tuple<at::Tensor, at::Tensor> attention(c10::DispatchKeySet keys, const at::Tensor& query, const at::Tensor& key,
                                              const at::Tensor& value, double dropout, bool is_causal,
@@ -55,6 +78,8 @@ using AttentionBackward =
 void register_float32(torch::Library& aten) {
   MatrixProducts::register_in(aten);
   OnlyOnCuda::register_in(aten);
+  SumsOfGradients::register_in(aten);
+  aten.impl("_index_put_impl_", TORCH_FN(index_put));
   register_convolutions(aten);
   aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention));
   AttentionBackward::register_in(aten);

@@ -25,8 +25,8 @@ std::optional<c10::ScalarType> type_to_widen(const Operands& operands, Beside be
   const auto& here = thread_casts();
   const CastRules* rules = rules_in_force(here).rules;
   if (!rules) return std::nullopt;
-  const bool everywhere =
-      where == Float32On::no_native_kernel || (where == Float32On::all_processors && rules->own_kernels().has(*type));
+  const bool is_inexact = where == Float32On::all_processors || operands.any_sparse;
+  const bool everywhere = where == Float32On::no_native_kernel || (is_inexact && rules->own_kernels().has(*type));
   if (!everywhere && !rules->widened().has(*type)) return std::nullopt;
   if (here.recorder) here.recorder->add_float32();
   return type;
@@ -34,7 +34,7 @@ std::optional<c10::ScalarType> type_to_widen(const Operands& operands, Beside be
 
 std::optional<c10::ScalarType> type_with_own_kernels(const Operands& operands, Beside beside) {
   const auto type = one_low_type(operands, beside);
-  if (!type) return std::nullopt;
+  if (!type || operands.any_sparse) return std::nullopt;
   const CastRules* rules = rules_in_force(thread_casts()).rules;
   return rules && rules->own_kernels().has(*type) ? type : std::nullopt;
 }

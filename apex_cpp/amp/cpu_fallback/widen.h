@@ -16,12 +16,16 @@ namespace apex::amp::detail {
 /// The types and devices of a call's floating-point tensors.
 struct Operands {
   FloatTypes types;
-  bool all_on_cpu = true;  // and strided: LibTorch handles sparse, nested and oneDNN tensors
+  bool all_on_cpu = true;   // and strided or sparse: LibTorch handles nested and oneDNN tensors
+  bool any_sparse = false;  // LibTorch's kernels for them add in 16 bits, and some lack 16 bits
 
   void add(const at::Tensor& tensor) {
     const FloatTypes type = float_type_of(tensor);
+    if (type.empty()) return;
     types |= type;
-    all_on_cpu &= type.empty() || (tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_nested());
+    const bool is_sparse = tensor.is_sparse() || tensor.unsafeGetTensorImpl()->is_sparse_compressed();
+    any_sparse |= is_sparse;
+    all_on_cpu &= tensor.is_cpu() && (is_sparse || tensor.layout() == at::kStrided) && !tensor.is_nested();
   }
   void add(const std::optional<at::Tensor>& tensor) {
     if (tensor) add(*tensor);
@@ -37,7 +41,8 @@ struct Operands {
 enum class Beside { nothing, float32 };
 
 /// On which processors an operator computes in FP32: those without instructions for the type; all, unless the user asks for
-/// native kernels, because LibTorch's kernel is slower than FP32 everywhere; or all, because LibTorch has no native kernel.
+/// native kernels, because LibTorch's kernel is slower than FP32 everywhere, or adds in 16 bits; or all, because LibTorch has
+/// no native kernel.
 enum class Float32On { processors_without_units, all_processors, no_native_kernel };
 
 /// The type of `operands` if it is one 16-bit type on the CPU that computes in FP32 on this thread. Reports to `amp::trace`.
