@@ -61,6 +61,10 @@ class CastFunction {
     (look_at_argument(types, args), ...);
     const auto plan = plan_for_function(policy_, types);
     if (!plan) return std::invoke(callee, std::forward<Args>(args)...);
+    static_assert(
+        std::is_invocable_v<Callee&, decltype(cast_argument(*plan, std::forward<Args>(args)))...>,
+        "A function that amp casts gets casts of its tensors, to which a torch::Tensor& does not bind: take tensors by "
+        "value or const reference, and return the result.");
     return std::invoke(callee, cast_argument(*plan, std::forward<Args>(args))...);
   }
 

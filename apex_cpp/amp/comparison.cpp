@@ -25,6 +25,17 @@ std::string run_name(const std::string& level, int64_t seed) {
   return detail::folder_name(kProgram + ("-" + level) + "-seed" + std::to_string(seed));
 }
 
+// The name of a level beside those before it. Levels that differ only in what names leave out, cast lists, are numbered.
+std::string name_of(const std::vector<OptLevel>& levels, size_t index) {
+  const auto name = detail::name_in_reports(levels[index]);
+  int64_t number = 1;
+  for (size_t i = 0; i < index; ++i) {
+    if (levels[i] == levels[index]) return name_of(levels, i);  // a duplicate, which is an error
+    if (detail::name_in_reports(levels[i]) == name) ++number;
+  }
+  return number == 1 ? name : name + " " + std::to_string(number);
+}
+
 void check_comparison(const std::vector<std::string>& names, const ComparisonOptions& options) {
   TORCH_CHECK_VALUE(std::find(names.begin(), names.end(), "O0") != names.end(),
                     "Comparison: O0 is not among the levels. Add it: the others are compared with it.");
@@ -43,9 +54,9 @@ void check_comparison(const std::vector<std::string>& names, const ComparisonOpt
 Comparison::Comparison(std::vector<OptLevel> levels, Program program, const ComparisonOptions& options)
     : levels_(std::move(levels)), program_(std::move(program)), options_(options) {
   times_.config = kProgram;
-  for (const auto& level : levels_) {
-    level.preset();  // throws for an unknown level
-    times_.levels.push_back(detail::name_in_reports(level));
+  for (size_t i = 0; i < levels_.size(); ++i) {
+    levels_[i].preset();  // throws for an unknown level
+    times_.levels.push_back(name_of(levels_, i));
   }
   check_comparison(times_.levels, options_);
 }

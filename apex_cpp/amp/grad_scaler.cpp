@@ -10,12 +10,15 @@
 
 #include <apex_cpp/amp/grad_scaler/unscale_grads.h>
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
 #include <apex_cpp/torch_compat/private_members.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
+
+#include "kernels/moved_to.h"
 
 namespace apex::amp {
 namespace {
@@ -105,7 +108,7 @@ at::Tensor GradScaler::scale(const at::Tensor& outputs) {
     scale_ = at::full({}, options_.init_scale(), on_device.dtype(at::kFloat));
     growth_tracker_ = at::full({}, init_growth_tracker_, on_device.dtype(at::kInt));
   }
-  return outputs.mul(scale_.to(outputs.device(), at::kFloat, /*non_blocking=*/!outputs.is_cpu()));
+  return outputs.mul(kernels::moved_to(outputs.device(), scale_));
 }
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
@@ -142,7 +145,8 @@ std::optional<at::Tensor> GradScaler::step(torch::optim::Optimizer& optimizer, t
   if (state.stage == Stage::ready) state.found_infs = unscale(optimizer);
   TORCH_CHECK(!state.found_infs.empty(),
               "No inf checks were recorded for this optimizer: none of its parameters has a gradient. Call backward first, and "
-              "step the optimizer that holds the model's parameters, if it was moved or given to amp::initialize.");
+              "step the optimizer that holds the model's parameters, if it was moved. Masters of amp::initialize get gradients "
+              "from amp::scale_loss alone: use it in place of GradScaler.");
   state.stage = Stage::unscaled;
   bool skip = false;
   for (const auto& found_inf : state.found_infs) skip |= found_inf.item<float>() != 0;
@@ -294,6 +298,7 @@ torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archi
 }
 
 GradScaler::OptimizerState& GradScaler::state_of(const torch::optim::Optimizer& optimizer) {
+  detail::check_not_original(optimizer, "GradScaler::step() or unscale_() was given");
   return optimizer_states_[identity_of(optimizer)];
 }
 
@@ -305,7 +310,7 @@ void GradScaler::check_scale_made(const char* caller) const {
 
 at::Tensor GradScaler::combined(const std::vector<at::Tensor>& found_infs) const {
   auto sum = at::zeros({}, scale_.options());
-  for (const auto& found_inf : found_infs) sum += found_inf.to(scale_.device(), at::kFloat, /*non_blocking=*/!scale_.is_cpu());
+  for (const auto& found_inf : found_infs) sum += kernels::moved_to(scale_.device(), found_inf, at::kFloat);
   return sum;
 }
 

@@ -84,8 +84,9 @@ class GradScaler {
   /// it after the last gradient has been accumulated. No synchronisation. If the program leaves the iteration between this and
   /// `step`, as after an error of its own, call `update(get_scale())`: it ends the iteration and changes neither the scale
   /// nor the growth counter.
-  /// Errors, before anything is changed: RuntimeError before the first `scale`, for a second call between two updates, or after
-  /// `step`; ValueError for a gradient that is float16, repeats elements in memory (`expand`), or was made in inference mode.
+  /// Errors, before anything is changed: RuntimeError before the first `scale`, for a second call between two updates, after
+  /// `step`, or for an optimizer whose parameters have moved to a handle of `amp::initialize` or LARC; ValueError for a
+  /// gradient that is float16, repeats elements in memory (`expand`), or was made in inference mode.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Unscales the gradients, unless `unscale_` did, and calls the optimizer's `step`. Returns the result of that step, or
@@ -95,7 +96,7 @@ class GradScaler {
   /// `scale` begins a new one, for all optimizers: their gradients count as scaled again, and what this iteration found does
   /// not change the scale. Call `zero_grad` before it. (In Python, the next step would use gradients with the scale.)
   /// Errors, before anything is changed: RuntimeError for a closure (unless disabled), before the first `scale`, for a second
-  /// call between two updates, or for an optimizer without gradients; ValueError as `unscale_`. An optimizer that
+  /// call between two updates, or for an optimizer without gradients; the errors of `unscale_`. An optimizer that
   /// derives from `StepSupportsAmpScaling` may have no gradients, or float16 ones (LARC refuses these); `update` throws if no
   /// optimizer had gradients.
   std::optional<at::Tensor> step(torch::optim::Optimizer& optimizer, torch::optim::Optimizer::LossClosure closure = nullptr);

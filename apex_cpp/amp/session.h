@@ -16,7 +16,8 @@ class LossScaler;
 /// then calls the *original* model, with gradients.
 ///
 /// At O2, O5 and O6 the next step also compares all weights with their FP32 masters, and copies values written through
-/// `tensor.data()` into the masters. Such writes do not change the version counter: on a CPU amp compares 128 values of each
+/// `tensor.data()` into the masters, unless the program has written the master itself since the last step and the weight shows
+/// no write. Such writes do not change the version counter: on a CPU amp compares 128 values of each
 /// weight, which detects most of them; on a GPU they need this call. Writes to the parameters themselves (`weight.clamp_(…)` or
 /// `copy_` under a `torch::NoGradGuard`, `set_data`) are always detected. Reaches the models and optimizers of the
 /// newest `initialize` alone: write to the parameters themselves in others. No synchronisation. Errors: RuntimeError

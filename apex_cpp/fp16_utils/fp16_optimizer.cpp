@@ -6,6 +6,7 @@
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
+#include <apex_cpp/amp/optimizer_classes/original_optimizer.h>
 #include <apex_cpp/amp/session/amp_session.h>
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/amp/tensors/parameters.h>
@@ -63,6 +64,7 @@ FP16_Optimizer::FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_Opt
   TORCH_CHECK(!dynamic_cast<amp::detail::AmpOptimizerBase*>(optimizer_),
               "FP16_Optimizer was given an optimizer that amp::initialize returned, which already has masters and loss "
               "scaling. Use only one: amp::initialize alone, or FP16_Optimizer around the bare optimizer.");
+  amp::detail::check_not_original(init_optimizer, "FP16_Optimizer was given");
   const auto* fused = dynamic_cast<const amp::StepsMasters*>(optimizer_);
   TORCH_CHECK(!fused || !fused->changes_params_between_steps() || !has_16_bit_params(init_optimizer),
               "FP16_Optimizer was given an optimizer whose train() and eval() change what it steps: they would change the "
@@ -108,7 +110,7 @@ void FP16_Optimizer::check_gradients() const {
       if (!grad.defined()) continue;
       TORCH_CHECK(!grad.is_sparse(), "FP16_Optimizer: the gradient of a parameter of shape ", param.sizes(),
                   " is sparse. Make the embedding dense (sparse=false), or give it to an optimizer of its own, and divide its "
-                  "gradients by the loss scale before its step.");
+                  "gradients by the loss scale before its step, which must be left out if they are not finite.");
       TORCH_CHECK(amp::detail::fits(grad, param) && grad.is_floating_point(), "FP16_Optimizer: a parameter of shape ",
                   param.sizes(), " on ", param.device(), " has a gradient of shape ", grad.sizes(), " and dtype ",
                   grad.scalar_type(), " on ", grad.device(), ". Drop it with zero_grad(true), and run backward again.");
@@ -185,7 +187,7 @@ std::optional<std::vector<Tensors>> FP16_Optimizer::inspect_master_grad_data() c
 // ---- steps ----
 
 at::Tensor FP16_Optimizer::step(const torch::optim::Optimizer::LossClosure& closure) {
-  if (overflow_) {
+  if (overflow_ && !closure) {
     if (prints()) {
       std::cout << "FP16_Optimizer: gradient overflow. Skipping step, loss scale is " << loss_scale() << std::endl;
     }

@@ -67,9 +67,10 @@ class FP16_Optimizer {
  public:
   /// Errors, before anything is changed: TypeError naming group, position and dtype of a trainable parameter that is not
   /// float16, bfloat16 or float32; ValueError for a 16-bit parameter with gaps in memory, and for one that `set_data` ties to
-  /// another one; RuntimeError for an optimizer that `amp::initialize` returned, which has masters and scaling already, for a
-  /// sharded one, and for FusedScheduleFreeAdamW with 16-bit parameters, whose modes would change the masters alone; ValueError
-  /// for a loss scale that is not positive, for a scale_factor other than 2, and for a parameter in two groups.
+  /// another one; RuntimeError for an optimizer that `amp::initialize` returned, which has masters and scaling already, for one
+  /// that was given to it, for a sharded one, and for FusedScheduleFreeAdamW with 16-bit parameters, whose modes would change
+  /// the masters alone; ValueError for a loss scale that is not positive, for a scale_factor other than 2, and for a parameter
+  /// in two groups.
   explicit FP16_Optimizer(torch::optim::Optimizer& init_optimizer, FP16_OptimizerOptions options = {});
   FP16_Optimizer(torch::optim::Optimizer& init_optimizer, double static_loss_scale, bool dynamic_loss_scale = false,
                  DynamicLossArgs dynamic_loss_args = {}, bool verbose = true);
@@ -91,11 +92,11 @@ class FP16_Optimizer {
   /// and a call after a further pass those of earlier passes. To accumulate gradients, call `backward(loss,
   /// update_master_grads=false)` for all passes but the last.
   void update_master_grads();
-  /// Steps the masters and copies them to the model's parameters. After an overflow it only prints a line to standard output
-  /// (depending on amp's verbosity) and returns an undefined tensor. A closure must call `zero_grad` and `backward` itself. It
-  /// sees the model with the masters' values, and is called again as long as it overflows. Errors: RuntimeError for a gradient
-  /// of a parameter that was unfrozen or added since the backward pass, and ValueError for a parameter in two groups, before
-  /// anything is changed; RuntimeError if the closure overflows at the smallest loss scale.
+  /// Steps the masters and copies them to the model's parameters. After an overflow and without a closure it only prints a line
+  /// to standard output (depending on amp's verbosity) and returns an undefined tensor. A closure must call `zero_grad` and
+  /// `backward` itself. It sees the model with the masters' values, and is called again as long as it overflows. Errors:
+  /// RuntimeError for a gradient of a parameter that was unfrozen or added since the backward pass, and ValueError for a
+  /// parameter in two groups, before anything is changed; RuntimeError if the closure overflows at the smallest loss scale.
   at::Tensor step(const torch::optim::Optimizer::LossClosure& closure = nullptr);
   /// Zeroes (or drops) the gradients of masters, float32 parameters and the model's parameters.
   void zero_grad(bool set_grads_to_None = false);
@@ -110,7 +111,7 @@ class FP16_Optimizer {
   /// Errors: ValueError unless positive and finite in float32.
   void set_loss_scale(double scale) { scaler_.restore(scale, scaler_.unskipped()); }
   const amp::LossScaler& loss_scaler() const { return scaler_; }
-  /// Whether the last `update_master_grads` found a gradient that is not finite, so that `step` will do nothing.
+  /// Whether the last `update_master_grads` found a gradient that is not finite, so that `step()` will do nothing.
   bool overflow() const { return overflow_; }
 
   /// The wrapped optimizer, its groups and its state.
@@ -125,7 +126,7 @@ class FP16_Optimizer {
   /// For `torch::save(optimizer, …)` and `torch::load(optimizer, …)`. They contain the loss scaler, the overflow, the wrapped
   /// optimizer's state and the masters, but not the model, which must be loaded too. Masters are restored by position, and
   /// weights that the model had before are not taken into them. Errors of `load`, before anything is changed: RuntimeError if
-  /// the saved masters do not match this optimizer's.
+  /// the saved masters or, with torch's optimizers, the groups do not match this optimizer's.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 

@@ -51,7 +51,7 @@ void FP16_Optimizer::save(OutputArchive& archive) const {
   archive.write(kLossScaler, scaler);
   archive.write(kDynamicLossScale, c10::IValue(scaler_.dynamic()));
   archive.write(kOverflow, c10::IValue(overflow_));
-  optimizer_->save(optimizer);
+  amp::detail::save_without_scratch(*optimizer_, [&] { optimizer_->save(optimizer); });
   archive.write(kOptimizer, optimizer);
   int64_t size = 0;
   for (const detail::TrainedParam* each : params_.trained_in(optimizer_->param_groups())) {

@@ -33,7 +33,7 @@ void check_supported(const Place& place) {
   TORCH_CHECK_TYPE(is_16bit || param.scalar_type() == at::kFloat, "FP16_Optimizer: ", place, ", has dtype ",
                    param.scalar_type(),
                    "; expected float16, bfloat16 or float32. Convert it, or leave it to an optimizer of its own, and divide "
-                   "its gradients by the loss scale before its step.");
+                   "its gradients by the loss scale before its step, which must be left out if they are not finite.");
   TORCH_CHECK_VALUE(!is_16bit || param.is_non_overlapping_and_dense(), "FP16_Optimizer: ", place, " and strides ",
                     param.strides(),
                     ", has gaps or repeats in memory, and its master could not be copied back. Make it contiguous().");

@@ -46,8 +46,8 @@ struct FusedAdamOptions : FusedOptions<FusedAdamOptions> {
   /// Keeps learning rate and step count on the device, for steps in a CUDA graph.
   TORCH_ARG(bool, capturable) = false;
   /// Keeps float32 masters of 16-bit parameters in the optimizer, without amp. Needs capturable. As in Apex, a step overwrites
-  /// the parameters with the rounded masters, also where the program has written or loaded them since the last step, other than
-  /// with amp's functions.
+  /// the parameters with the rounded masters, also where the program has written or loaded them since the last step. A load
+  /// with amp's functions is kept after `amp::initialize` or, without it, if the function is given this optimizer, too.
   TORCH_ARG(bool, master_weights) = false;
   /// See amp::StepsMasters.
   TORCH_ARG(bool, materialize_master_grads) = true;

@@ -65,8 +65,9 @@ GroupState FusedOptimizer::new_group_state(size_t group) const {
   return state;
 }
 
-// A group keeps its state while it keeps a parameter. A group whose parameters were all replaced is known by its options, and
-// by state that was moved to the new parameters: a new group may have options in the memory of those that are gone.
+// A group keeps its state while it keeps a parameter. A group whose parameters were all replaced is known by its options, or
+// else by its place, if state was moved to the new parameters. Neither alone tells: a new group may have options in the memory
+// of those that are gone, or the place of another.
 std::vector<const GroupState*> FusedOptimizer::group_states() const {
   std::vector<const GroupState*> found(param_groups_.size());
   if (!unique_groups_.is_due(param_groups_)) {
@@ -85,11 +86,19 @@ std::vector<const GroupState*> FusedOptimizer::group_states() const {
        [](const GroupState& state, const auto& group) { return has_options_of(state, group) && shares_params(state, group); });
   take(group_states_, shares_params);
   take(removed_states_, shares_params);
+  const auto was_given_state = [&](const torch::optim::OptimizerParamGroup& group) {
+    return std::any_of(group.params().begin(), group.params().end(),
+                       [&](const at::Tensor& param) { return state_.count(param.unsafeGetTensorImpl()) != 0; });
+  };
   take(group_states_, [&](const GroupState& state, const auto& group) {
-    const auto& params = group.params();
-    const auto was_given_state = [&](const at::Tensor& param) { return state_.count(param.unsafeGetTensorImpl()) != 0; };
-    return has_options_of(state, group) && (params.empty() || std::any_of(params.begin(), params.end(), was_given_state));
+    return has_options_of(state, group) && (group.params().empty() || was_given_state(group));
   });
+  for (size_t i = 0; i < std::min(found.size(), group_states_.size()); ++i) {
+    const auto& group = param_groups_[i];
+    const bool is_new = std::none_of(group_states_.begin(), group_states_.end(),
+                                     [&](const GroupState& state) { return shares_params(state, group); });
+    if (!found[i] && is_new && was_given_state(group) && taken.insert(&group_states_[i]).second) found[i] = &group_states_[i];
+  }
   return found;
 }
 

@@ -3,6 +3,8 @@
 #include <apex_cpp/amp/comparison/measurement.h>
 #include <apex_cpp/optimizers.h>
 
+#include <thread>
+
 #include "tests/amp/support.h"
 #include "tests/needs_gpus.h"
 
@@ -107,6 +109,29 @@ TEST_F(CheckpointCasts, AreInTheTraceOfTheBackwardPass) {
   size_t casts = 0;
   for (const auto& op : trace.ops()) casts += op.casts.size();
   EXPECT_EQ(casts, 5u) << "of the features, two weights and two biases\n" << trace;
+}
+
+// The first forward pass of a handle on a thread leaves casts on, for the loss. The function has both.
+TEST_F(CheckpointCasts, GoOnBehindAForwardPassOnANewThreadInBothCalls) {
+  const auto gradient = [](const char* level, bool checkpoints) {
+    amp::reset();
+    torch::manual_seed(3);
+    Mlp model;
+    auto net = amp::initialize(model, level, quiet());
+    const auto loss_of = [&net](const Tensor& x) { return torch::log_softmax(net->forward(x), 1).square().mean(); };
+    std::string error;
+    std::thread([&] {
+      error = message_of([&] {
+        const Tensor loss = checkpoints ? checkpoint(loss_of, features()) : loss_of(features());
+        EXPECT_EQ(loss.scalar_type(), torch::kFloat) << level;
+        loss.backward();
+      });
+    }).join();
+    EXPECT_EQ(error, "") << level;
+    const Tensor grad = model->fc1->weight.grad();
+    return grad.defined() ? bytes_of(grad) : "none";
+  };
+  for (const char* level : {"O1", "O4"}) EXPECT_EQ(gradient(level, true), gradient(level, false)) << level;
 }
 
 class CheckpointLevelsOnCuda : public CheckpointLevels {};

@@ -364,6 +364,63 @@ TEST_F(Checkpoint, AnOptimizerFileWithOtherGroupsLeavesTheStateUnchanged) {
   EXPECT_EQ(bytes_of(opt), before);
 }
 
+// LibTorch takes over the options of a group before it looks at the next one.
+TEST_F(Checkpoint, AnOptimizerFileWithAnotherGroupLeavesTheOptionsUnchanged) {
+  for (const char* level : {"O0", "O1"}) {
+    amp::reset();
+    Mlp model;
+    const Params first = model->fc1->parameters(), weight = {model->fc2->weight}, bias = {model->fc2->bias}, none;
+    torch::optim::SGD optimizer({first, model->fc2->parameters()}, torch::optim::SGDOptions(0.1).momentum(0.9));
+    const torch::optim::SGD fewer({first, weight}, 0.5), empty({first, none}, 0.5), three({first, weight, bias}, 0.5);
+    auto [net, opt] = amp::initialize(model, optimizer, level, quiet());
+    train_step(net, opt, features());
+    const auto before = bytes_of(opt);
+    for (const auto* other : {&fewer, &empty}) {
+      expect_error([&, &opt = opt] { restore(opt, saved(*other)); }, {"optimizer's parameter group 1, which has 2 parameters"});
+    }
+    expect_error([&, &opt = opt] { restore(opt, saved(three)); }, {"different number of parameter groups", "which has 2"});
+    EXPECT_EQ(bytes_of(opt), before);
+    for (const auto& group : opt.param_groups()) {
+      const auto& options = static_cast<const torch::optim::SGDOptions&>(group.options());
+      EXPECT_EQ(options.lr(), 0.1) << level;
+      EXPECT_EQ(options.momentum(), 0.9) << level;
+    }
+  }
+}
+
+/// One step of an optimizer that takes closures.
+template <class Net, class Opt>
+void closure_step(Net& net, Opt& opt, const Tensor& input) {
+  opt.step([&] {
+    opt.zero_grad();
+    const Tensor loss = net->forward(input).square().mean();
+    { amp::scale_loss(loss, opt).backward(); }
+    return loss;
+  });
+}
+
+// LBFGS has scratch tensors, of which those that no step has used are undefined.
+TEST_F(Checkpoint, LbfgsResumesBitwiseAfterItsFirstStep) {
+  for (const char* level : {"O0", "O1"}) {
+    amp::reset();
+    Mlp model;
+    torch::optim::LBFGS lbfgs(model->parameters(), torch::optim::LBFGSOptions(0.1).max_iter(3));
+    auto [net, opt] = amp::initialize(model, lbfgs, level, quiet().loss_scale(8.0));
+    closure_step(net, opt, features());
+    const auto model_file = saved(net), optimizer_file = saved(opt);
+    closure_step(net, opt, features() + 1);
+
+    amp::reset();
+    Mlp model2;
+    torch::optim::LBFGS lbfgs2(model2->parameters(), torch::optim::LBFGSOptions(0.1).max_iter(3));
+    auto [net2, opt2] = amp::initialize(model2, lbfgs2, level, quiet().loss_scale(8.0));
+    restore(net2, model_file);
+    restore(opt2, optimizer_file);
+    closure_step(net2, opt2, features() + 1);
+    EXPECT_EQ(bytes_of(*model2), bytes_of(*model)) << level;
+  }
+}
+
 TEST_F(Checkpoint, AnEmptyOptimizerFileLeavesTheStateUnchanged) {
   Mlp model;
   Unsaved optimizer(model->parameters());

@@ -114,6 +114,22 @@ TEST_P(ModelBase, AHandleOfAnAbstractBaseSavesAndLoadsFloat32) {
   EXPECT_TRUE(again->fc->weight.equal(model->parameters()[0].to(torch::kFloat)));
 }
 
+TEST_P(ModelBase, AHandleOfAnAbstractBaseIsInitializedAgain) {
+  std::shared_ptr<TaskImpl> model = std::make_shared<RegressionImpl>();
+  CaughtWarnings warnings;
+  auto net = amp::initialize(model, "O2", quiet()), copy = net;
+  torch::optim::SGD optimizer(model->parameters(), 0.02);
+  auto handles = amp::initialize(net, optimizer, level(), quiet().loss_scale(8.0));
+  auto& [again, opt] = handles;
+  static_assert(std::is_same_v<std::decay_t<decltype(again)>, amp::Model<TaskImpl>>);
+  EXPECT_EQ(again.get(), model.get());
+  EXPECT_EQ(copy(features()).scalar_type(), again(features()).scalar_type());
+  const auto before = bytes_of(*model);
+  { amp::scale_loss(again->loss(again(features())), opt).backward(); }
+  opt.step();
+  EXPECT_NE(bytes_of(*model), before);
+}
+
 TEST_P(ModelBase, AVirtualForwardCastsWhenCalledThroughTheBase) {
   Shape model;
   auto net = amp::initialize(model, level(), quiet());

@@ -85,6 +85,39 @@ TEST_P(ModelMemory, TiedParametersStayTiedAndAreSteppedByBothGradients) {
   }
 }
 
+TEST_P(ModelMemory, TiesThatAreMadeAndUndoneBetweenStepsAreFollowed) {
+  constexpr double kRate = 0.125;
+  Tied model;
+  Tensor &first = model->encoder->weight, &second = model->decoder->weight;
+  second.set_data(second.detach().clone());
+  torch::optim::SGD sgd(model->parameters(), kRate);
+  auto [net, opt] = amp::initialize(model, sgd, level(), quiet().loss_scale(8.0));
+  const auto expect_plain_step = [&, &net = net, &opt = opt](bool tied) {
+    opt.zero_grad();
+    { amp::scale_loss(net->forward(features()).to(torch::kFloat).square().sum(), opt).backward(); }
+    const auto stepped = amp::master_params(opt);
+    std::vector<Tensor> expected;
+    for (const Tensor& each : stepped) {
+      expected.push_back(each.detach().clone());
+      for (const Tensor& of : stepped) {
+        if (tied || of.is_same(each)) expected.back().add_(of.grad(), -kRate);
+      }
+    }
+    opt.step();
+    for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(torch::equal(amp::master_params(opt)[i], expected[i])) << i << tied;
+    EXPECT_TRUE(torch::equal(first, expected[0].to(first.scalar_type()))) << tied;
+    EXPECT_TRUE(torch::equal(second, expected[1].to(second.scalar_type()))) << tied;
+    EXPECT_EQ(first.const_data_ptr() == second.const_data_ptr(), tied);
+  };
+  for (int i = 0; i < 2; ++i) {
+    expect_plain_step(false);
+    second.set_data(first);
+    expect_plain_step(true);
+    second.set_data(second.detach().clone());
+  }
+  expect_plain_step(false);
+}
+
 TEST_P(ModelMemory, TiesSurviveASecondInitialize) {
   Tied model;
   for (const char* each : {"O2", level()}) {

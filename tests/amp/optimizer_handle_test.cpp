@@ -219,11 +219,15 @@ TEST_F(HandleRules, ADefaultDtypeOfDoubleChangesNothing) {
 }
 
 TEST_F(HandleRules, AddParamGroupRejectsADuplicateParameterAndChangesNothing) {
-  Mlp model;
-  auto opt = handle_over<Adam>(model);
-  const auto error = message_of([&] { opt.add_param_group(torch::optim::OptimizerParamGroup({model->fc1->weight})); });
-  EXPECT_TRUE(contains(error, "'fc1.weight'"));
-  EXPECT_EQ(opt.param_groups().size(), 1u);
+  for (const bool trained : {true, false}) {
+    Mlp model;
+    model->fc1->weight.set_requires_grad(trained);
+    auto opt = handle_over<Adam>(model);
+    const auto error = message_of([&] { opt.add_param_group(torch::optim::OptimizerParamGroup({model->fc1->weight})); });
+    EXPECT_TRUE(contains(error, "'fc1.weight' is in the optimizer already")) << trained;
+    EXPECT_EQ(opt.param_groups().size(), 1u);
+    amp::reset();
+  }
 }
 
 TEST_F(HandleRules, AddParamGroupRejectsADoubleParameterAndChangesNothing) {

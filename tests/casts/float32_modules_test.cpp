@@ -137,6 +137,34 @@ TEST_P(Float32Modules, MayBePartsOfTwoModels) {
   }
 }
 
+struct CloneableNetImpl : torch::nn::Cloneable<CloneableNetImpl> {
+  CloneableNetImpl() { reset(); }
+  void reset() override {
+    kept = register_module("kept", torch::nn::Linear(6, 6));
+    other = register_module("other", torch::nn::Linear(6, 6));
+  }
+  Tensor forward(Tensor x) {
+    const Tensor first = kept(x), second = other(first);
+    types = {first.scalar_type(), second.scalar_type()};
+    return second;
+  }
+  torch::nn::Linear kept{nullptr}, other{nullptr};
+  std::vector<at::ScalarType> types;
+};
+TORCH_MODULE(CloneableNet);
+
+TEST_P(Float32Modules, AreKeptInAClone) {
+  CloneableNet model;
+  auto net = amp::initialize(model, GetParam(), quiet().float32_modules(KeptNames{"kept"}));
+  auto clone = std::dynamic_pointer_cast<amp::Amped<CloneableNetImpl>>(net->clone());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(clone);
+    clone->forward(features());
+    EXPECT_EQ(clone->types, (KeptTypes{torch::kFloat, low()})) << i;
+    clone = std::dynamic_pointer_cast<amp::Amped<CloneableNetImpl>>(clone->clone());
+  }
+}
+
 struct RootParameterImpl : torch::nn::Module {
   RootParameterImpl() { scale = register_parameter("scale", torch::ones({3})); }
   Tensor forward(const Tensor& x) { return x * scale; }

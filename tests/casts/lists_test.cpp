@@ -55,6 +55,7 @@ TEST_F(Lists, ScattersAcceptMixedDtypes) {
   expect("index_add_", torch::kHalf, zeros.clone().index_add_(0, rows, twos));
   expect("index_copy_", torch::kHalf, zeros.clone().index_copy_(0, rows, twos));
   expect("scatter_", torch::kHalf, zeros.clone().scatter_(0, index, twos));
+  expect("scatter_ with add", torch::kHalf, zeros.clone().scatter_(0, index, twos, "add"));
   expect("scatter_add_", torch::kHalf, zeros.clone().scatter_add_(0, index, twos));
   expect("masked_scatter_", torch::kHalf, zeros.clone().masked_scatter_(mask, twos));
   expect("scatter_reduce_", torch::kHalf, zeros.clone().scatter_reduce_(0, index, twos, "sum"));
@@ -62,11 +63,15 @@ TEST_F(Lists, ScattersAcceptMixedDtypes) {
   expect("put_", torch::kHalf, zeros.clone().put_(torch::arange(12), twos.flatten()));
   expect("lerp_", torch::kHalf, zeros.clone().lerp_(twos.repeat({2, 1}), 0.5));
   expect("scatter", torch::kFloat, zeros.scatter(0, index, twos));
+  expect("scatter with add", torch::kFloat, zeros.scatter(0, index, twos, "add"));
   expect("scatter_reduce", torch::kFloat, zeros.scatter_reduce(0, index, twos, "sum"));
   expect("index_reduce", torch::kFloat, zeros.index_reduce(0, rows, twos, "amax"));
   expect("put", torch::kFloat, zeros.put(torch::arange(12), twos.flatten()));
   expect("lerp", torch::kFloat, zeros.lerp(twos.repeat({2, 1}), 0.5));
   expect("masked_scatter", torch::kFloat, zeros.masked_scatter(mask, twos));
+  const Tensor bags = std::get<0>(at::embedding_bag(torch::ones({4, 6}), rows, rows.div(2, "floor"), false, /*mode=*/0, false,
+                                                    torch::full({2}, 2.0, torch::kHalf)));
+  expect("embedding_bag", torch::kFloat, bags);
   expect("index_put_ of FP32", torch::kFloat, torch::zeros({4, 6}).index_put_({rows}, twos.to(torch::kHalf)));
 }
 

@@ -137,6 +137,8 @@ TEST_P(MatchInForward, InPlaceWritesCastToTheDestinationsDtype) {
   expect_low("index_add_", [&](Tensor& t) { t.index_add_(0, rows, twos); });
   expect_low("index_copy_", [&](Tensor& t) { t.index_copy_(0, rows, twos); });
   expect_low("scatter_", [&](Tensor& t) { t.scatter_(0, index, twos); });
+  expect_low("scatter_ with add", [&](Tensor& t) { t.scatter_(0, index, twos, "add"); });
+  expect_low("scatter with add", [&](Tensor& t) { t = t.scatter(0, index, twos, "add"); });
   expect_low("scatter_add_", [&](Tensor& t) { t.scatter_add_(0, index, twos); });
   expect_low("masked_scatter_", [&](Tensor& t) { t.masked_scatter_(torch::arange(24).view({4, 6}) < 12, twos); });
   expect_low("scatter_reduce_", [&](Tensor& t) { t.scatter_reduce_(0, index, twos, "sum"); });

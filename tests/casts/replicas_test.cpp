@@ -39,7 +39,7 @@ TEST_P(Replicas, CastLikeTheModel) {
 
 INSTANTIATE_TEST_SUITE_P(Levels, Replicas, ::testing::Values("O0", "O1", "O2"), [](const auto& test) { return test.param; });
 
-TEST_F(AmpTest, ReplicasFollowFloat32FunctionsAndIgnoreFloat32Modules) {
+TEST_F(AmpTest, ReplicasFollowFloat32FunctionsAndFloat32Modules) {
   using Names = std::vector<std::string>;
   using Types = std::vector<at::ScalarType>;
   const std::vector<torch::Device> devices{torch::kCPU, torch::kCPU};
@@ -51,7 +51,7 @@ TEST_F(AmpTest, ReplicasFollowFloat32FunctionsAndIgnoreFloat32Modules) {
     return Types{net->forward(features()).scalar_type(), replicas[1]->forward(features()).scalar_type()};
   };
   EXPECT_EQ(types_with(quiet().float32_functions(Names{"aten::linear", "aten::addmm"})), (Types{torch::kFloat, torch::kFloat}));
-  EXPECT_EQ(types_with(quiet().float32_modules(Names{"fc"})), (Types{torch::kFloat, torch::kHalf}));
+  EXPECT_EQ(types_with(quiet().float32_modules(Names{"fc"})), (Types{torch::kFloat, torch::kFloat}));
 }
 
 TEST_F(AmpTest, DataParallelRunsAHandle) {

@@ -22,7 +22,9 @@ struct WeightCacheTest : AmpTest {
     AmpTest::SetUp();
     cache.keep(weight);
   }
-  Tensor cast(at::ScalarType dtype = torch::kHalf, uint64_t forward = 1) { return cache.cast(weight, dtype, forward, hit); }
+  Tensor cast(at::ScalarType dtype = torch::kHalf, uint64_t forward = 1) {
+    return cache.cast(weight, dtype, forward, hit, [] { return true; });
+  }
 };
 
 TEST_F(WeightCacheTest, ASecondUseSharesTheCastNode) {  // CACHE-08
@@ -113,7 +115,7 @@ TEST_F(WeightCacheTest, WeightsOutsideAmpsOptimizersAreCachedForOneForwardPassOn
   const Tensor other = weight_of();
   const auto is_there = [&](uint64_t forward) {
     bool found = false;
-    cache.cast(other, torch::kHalf, forward, found);
+    cache.cast(other, torch::kHalf, forward, found, [] { return true; });
     return found;
   };
   EXPECT_FALSE(is_there(1));
@@ -135,7 +137,7 @@ TEST_F(WeightCacheTest, EntriesOfDestroyedTensorsAreDropped) {  // BUG-09
   const torch::NoGradGuard no_grad;                             // a recorded cast would keep its weight alive
   for (int i = 0; i < 2000; ++i) {
     bool ignored = false;
-    cache.cast(weight_of({2}), torch::kHalf, 1, ignored);
+    cache.cast(weight_of({2}), torch::kHalf, 1, ignored, [] { return true; });
   }
   EXPECT_LE(cache.size(), 512u);
 }
@@ -145,7 +147,7 @@ TEST_F(WeightCacheTest, ANewTensorAtAReusedAddressIsNotAHit) {
   for (int i = 0; i < 200; ++i) {
     const Tensor fresh = torch::full({2}, static_cast<double>(i)).requires_grad_();
     bool found = true;
-    const Tensor result = cache.cast(fresh, torch::kHalf, 1, found);
+    const Tensor result = cache.cast(fresh, torch::kHalf, 1, found, [] { return true; });
     ASSERT_FALSE(found);
     ASSERT_EQ(result[0].item<double>(), i);
   }
@@ -311,6 +313,29 @@ TEST_F(CacheInTraining, InputsThatRequireGradAreFreed) {
     EXPECT_TRUE(input.expired()) << with_optimizer;
     amp::reset();
   }
+}
+
+struct SamplerImpl : torch::nn::Module {
+  Tensor forward(Tensor x) {
+    std::vector<c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> inputs;
+    for (int step = 0; step < 3; ++step) {
+      x = x.detach().requires_grad_();
+      inputs.emplace_back(x.getIntrusivePtr());
+      x = (x - torch::autograd::grad({energy(x).sum()}, {x})[0]).detach();
+    }
+    alive = std::count_if(inputs.begin(), inputs.end(), [](const auto& each) { return !each.expired(); });
+    return x;
+  }
+  torch::nn::Linear energy = register_module("energy", torch::nn::Linear(6, 1));
+  int64_t alive = -1;
+};
+TORCH_MODULE(Sampler);
+
+// As in Langevin sampling, where each step's input is a leaf.
+TEST_F(CacheInTraining, InputsThatRequireGradAreFreedWithinAForward) {
+  auto net = amp::initialize(Sampler(), "O1", quiet());
+  net->forward(features());
+  EXPECT_EQ(net->alive, 0);
 }
 
 struct AroundImpl : torch::nn::Module {

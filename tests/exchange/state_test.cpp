@@ -4,6 +4,7 @@
 #include <apex_cpp/amp/checkpoint/safetensors.h>
 #include <apex_cpp/optimizers.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
@@ -186,6 +187,22 @@ TEST_F(TrainingStates, FrozenParametersGetNoMasters) {
   amp::save_for_python(path_, net, opt);
   EXPECT_TRUE(tensor_of(path_, "model/weight").equal(model->weight));
   EXPECT_TRUE(tensor_of(path_, "model/bias").equal(model->bias.to(at::kHalf).to(at::kFloat)));
+}
+
+// A part of the model, such as an encoder, that another call trains.
+TEST_F(TrainingStates, HaveTheMastersOfAPartOfAnotherCall) {
+  Linear encoder(4, 4), head(4, 2);
+  torch::optim::SGD of_encoder(encoder->parameters(), 1.0 / 1024), of_head(head->parameters(), 0.1);
+  const auto options = amp::InitializeOptions().verbosity(0);
+  auto [part, part_opt] = amp::initialize(encoder, of_encoder, "O5", options);
+  auto [net, opt] = amp::initialize(head, of_head, "O5", options);
+  { amp::scale_loss(part->forward(at::ones({3, 4})).sum(), part_opt).backward(); }
+  part_opt.step();
+  torch::nn::Sequential model(encoder, head);
+  amp::save_for_python(path_, model, opt);
+  const at::Tensor master = amp::master_params(part_opt)[0];
+  ASSERT_FALSE(master.equal(encoder->weight.to(at::kFloat)));
+  EXPECT_TRUE(tensor_of(path_, "model/0.weight").equal(master));
 }
 
 TEST_F(TrainingStates, LoadInInferenceMode) {

@@ -86,7 +86,12 @@ struct ThreeLayersImpl : torch::nn::Module {
     middle = register_module("middle", torch::nn::Linear(kUnits, kUnits));
     last = register_module("last", torch::nn::Linear(kUnits, kUnits));
   }
-  Tensor forward(const Tensor& x) { return last(middle(first(x).relu()).relu()); }
+  Tensor forward(const Tensor& x) {
+    const auto inner = [this](const Tensor& h) { return middle(h).relu(); };
+    const Tensor h = first(x).relu();
+    return last(recomputes ? checkpoint(inner, h) : inner(h));
+  }
+  bool recomputes = false;
   torch::nn::Linear first{nullptr}, middle{nullptr}, last{nullptr};
 };
 TORCH_MODULE(ThreeLayers);
@@ -221,6 +226,27 @@ TEST_F(Delayed, RecomputesWithTheScalesOfTheForwardPass) {
     return training.bytes();
   };
   EXPECT_EQ(grads(true), grads(false));
+}
+
+// The newest initialize has a history of its own.
+TEST_F(Delayed, RecomputesAPartWithTheScalesOfItsOwnSession) {
+  const auto trained = [](bool recomputes) {
+    amp::reset();
+    Training training;
+    training.net()->recomputes = recomputes;
+    training.step(0);
+    ThreeLayers other;
+    const auto later = amp::initialize(other, "O6", delayed_options());
+    const Tensor x = torch::randn({16, kUnits});
+    const auto loss_of = [&](double factor) { return training.net()->forward(x * factor).to(torch::kFloat).sum(); };
+    const Tensor first = loss_of(1000), second = loss_of(1);
+    { amp::scale_loss(second, training.opt()).backward(); }
+    training.opt().zero_grad();
+    { amp::scale_loss(first, training.opt()).backward(); }
+    training.opt().step();
+    return training.bytes();
+  };
+  EXPECT_EQ(trained(true), trained(false));
 }
 
 // Two models, as in a GAN: the block of one optimizer, skipped or not, leaves the pass of the other open.

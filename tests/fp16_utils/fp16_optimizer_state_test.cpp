@@ -2,6 +2,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "tests/errors.h"
 #include "tests/fp16_utils/half_network.h"
 
 namespace apex::test {
@@ -111,6 +112,44 @@ TEST(Fp16OptimizerState, MismatchedMastersAreAnErrorAndChangeNothing) {
     EXPECT_TRUE(equal(copies(loaded.fp32_from_fp16_params()), before));
     EXPECT_TRUE(other_sgd.state().empty()) << "the file's momentum";
   }
+}
+
+// Of the same masters: the second group of one of them lacks a float32 parameter.
+TEST(Fp16OptimizerState, AFileWithAnotherGroupChangesNoOption) {
+  HalfNetworkForTests net, other;
+  const std::vector<torch::Tensor> one = {other.norm->weight};
+  torch::optim::SGD sgd({net.first->parameters(), net.norm->parameters()}, 0.5);
+  torch::optim::SGD other_sgd({other.first->parameters(), one}, 0.125);
+  FP16_Optimizer optimizer(sgd, quiet()), loaded(other_sgd, quiet().static_loss_scale(2));
+  std::stringstream file;
+  torch::save(optimizer, file);
+  expect_error([&] { torch::load(loaded, file); }, {"the optimizer's parameter group 1, which has 1 parameters"});
+  for (const auto& group : other_sgd.param_groups()) EXPECT_EQ(group.options().get_lr(), 0.125);
+  EXPECT_EQ(loaded.loss_scale(), 2.0);
+}
+
+// LBFGS has scratch tensors, of which those that no step has used are undefined.
+TEST(Fp16OptimizerState, ResumesBitwiseWithLbfgsAfterAStep) {
+  const auto run = [](bool resumes) {
+    HalfNetworkForTests net;
+    torch::optim::LBFGS lbfgs(net.parameters(), torch::optim::LBFGSOptions(0.05).max_iter(3));
+    FP16_Optimizer optimizer(lbfgs, quiet().static_loss_scale(8));
+    const auto closure = [&] {
+      optimizer.zero_grad();
+      auto loss = net.loss();
+      optimizer.backward(loss);
+      return loss;
+    };
+    optimizer.step(closure);
+    if (resumes) {
+      std::stringstream file;
+      torch::save(optimizer, file);
+      torch::load(optimizer, file);
+    }
+    optimizer.step(closure);
+    return copies(net.parameters());
+  };
+  EXPECT_TRUE(equal(run(true), run(false)));
 }
 
 TEST(Fp16OptimizerState, AnotherKindOfFileIsAnError) {

@@ -150,16 +150,47 @@ TEST(Fp16OptimizerStep, AClosureThatAlwaysOverflowsIsAnError) {
     auto args = DynamicLossArgs().init_scale(16);
     if (floor) args.min_loss_scale(4.0);
     FP16_Optimizer optimizer(sgd, quiet().dynamic_loss_scale(true).dynamic_loss_args(args));
-    ::testing::internal::CaptureStdout();
-    EXPECT_THROW(optimizer.step([&] {
+    const auto before = copies(net.parameters());
+    double factor = INFINITY;
+    const auto closure = [&] {
       optimizer.zero_grad();
-      auto loss = net.loss() * INFINITY;
+      auto loss = net.loss() * factor;
       optimizer.backward(loss);
       return loss;
-    }),
-                 c10::Error);
+    };
+    ::testing::internal::CaptureStdout();
+    EXPECT_THROW(optimizer.step(closure), c10::Error);
     ::testing::internal::GetCapturedStdout();
+    factor = 1.0;
+    optimizer.set_loss_scale(16);
+    EXPECT_TRUE(optimizer.step(closure).defined());
+    EXPECT_FALSE(equal(copies(net.parameters()), before)) << "the next step trains";
   }
+}
+
+// The gradients overflow still, but the closure makes new ones.
+TEST(Fp16OptimizerStep, AClosureThatThrewAfterAnOverflowIsCalledAgain) {
+  HalfNetworkForTests net;
+  auto sgd = sgd_over(net.parameters());
+  FP16_Optimizer optimizer(sgd, dynamic(1024));
+  const auto before = copies(net.parameters());
+  int calls = 0;
+  const auto closure = [&] {
+    TORCH_CHECK(++calls != 2, "the repeated closure failed");
+    optimizer.zero_grad();
+    auto loss = net.loss() * (calls == 1 ? INFINITY : 1.0);
+    optimizer.backward(loss);
+    return loss;
+  };
+  ::testing::internal::CaptureStdout();
+  EXPECT_THROW(optimizer.step(closure), c10::Error);
+  EXPECT_FALSE(optimizer.step().defined());
+  EXPECT_TRUE(equal(copies(net.parameters()), before));
+  EXPECT_TRUE(optimizer.step(closure).defined());
+  ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(calls, 3);
+  EXPECT_FALSE(optimizer.overflow());
+  EXPECT_FALSE(equal(copies(net.parameters()), before));
 }
 
 TEST(Fp16OptimizerStep, ASchedulerOnTheWrappedOptimizerReachesTheSteps) {

@@ -259,6 +259,8 @@ TEST(Fp16Optimizer, Chk03And04AmpRejectsIt) {
 
   auto [amped, handle] = amp::initialize(model, other, "O1", amp::InitializeOptions().verbosity(0));
   EXPECT_THROW(FP16_Optimizer(handle, quiet()), c10::Error);
+  expect_error([&] { FP16_Optimizer(other, quiet()); },
+               {"FP16_Optimizer was given the optimizer that was passed to amp::initialize"});
   amp::reset();
 }
 

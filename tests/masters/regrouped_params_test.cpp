@@ -160,6 +160,29 @@ TEST_P(RegroupedParams, AGroupThatReturnsKeepsItsState) {
   }
 }
 
+/// The model's zero_grad drops the gradients of a group that is out, as without amp; without it they stay for the next pass.
+TEST_P(RegroupedParams, AGroupThatReturnsHasTheGradientsThatTheModelHas) {
+  const auto trained = [this](bool drops, bool drops_by_hand) {
+    AmpTest::TearDown();
+    SetUp();
+    step({&opt()});
+    zero_grad();
+    { amp::scale_loss(loss(), opt()).backward(); }
+    const ParamGroup group = take_out_last_group();
+    opt().step();
+    if (drops) zero_grad();
+    for (const Tensor& each : group.params()) {
+      if (drops_by_hand) each.mutable_grad().reset();
+    }
+    opt().param_groups().push_back(group);
+    { amp::scale_loss(loss(), opt()).backward(); }
+    opt().step();
+    return bytes_of(*nets[0]->fc2);
+  };
+  EXPECT_EQ(trained(true, false), trained(true, true));
+  EXPECT_NE(trained(false, false), trained(true, false));
+}
+
 TEST_P(RegroupedParams, AMasterThatReturnsTakesWritesToTheModel) {
   step({&opt()});
   const auto group = take_out_last_group();

@@ -177,6 +177,40 @@ TEST_P(WrittenWeights, WritesToMastersAreNotOverwritten) {
   EXPECT_LE(weight().abs().max().item<float>(), 0.1001f) << "0.1 in BF16 is 0.10009765625";
 }
 
+TEST_P(WrittenWeights, WrittenMastersCountForMoreThanWeightsThatShowNoWrite) {
+  for (const auto& write :
+       std::vector<std::function<void()>>{[] { amp::clear_cast_cache(); }, [&] { model->fc2->weight.data().mul_(0.5); }}) {
+    train();
+    const auto masters = amp::master_params(*opt);
+    for (const bool first : {true, false}) {
+      if (!first) write();
+      masters[0].detach().mul_(1.5);
+      if (first) write();
+      const auto written = bytes_of(master());
+      step_by_zero();
+      EXPECT_EQ(bytes_of(master()), written) << first;
+    }
+  }
+}
+
+// The write is between the 128 samples.
+TEST(WrittenValues, AWriteThatDoesNotShowCountsAfterALoadAndNotAfterTheProgramsOwnWrite) {
+  for (const bool loaded : {true, false}) {
+    amp::detail::TrainedParam trained;
+    trained.param = torch::ones({1000}, torch::kHalf);
+    trained.master = torch::full({1000}, 1.0001);
+    trained.dtype = torch::kHalf;
+    trained.mark_synced();
+    trained.master.fill_(1.0002);
+    if (loaded) trained.mark_loaded();
+    trained.param.data()[1] = 2;
+    trained.mark_edited();
+    trained.update_master_from_edits();
+    EXPECT_EQ(trained.master[1].item<float>(), loaded ? 2.0f : 1.0002f);
+    EXPECT_EQ(trained.master[0].item<float>(), 1.0002f);
+  }
+}
+
 TEST_P(WrittenWeights, WrittenMastersReachAWeightThatHasNoGradient) {
   const auto step = [&] {
     model->zero_grad();
@@ -198,6 +232,31 @@ TEST_P(WrittenWeights, WrittenMastersReachAWeightThatHasNoGradient) {
   if (std::get<Stepping>(GetParam()) != Stepping::torch_sgd) {
     EXPECT_EQ(weight()._version(), version) << "copied once";
   }
+}
+
+TEST_P(WrittenWeights, MastersWrittenThroughDataReachAWeightThatHasNoGradient) {
+  amp::master_params(*opt)[0].data().mul_(1.5);
+  const Tensor written = master();
+  model->zero_grad();
+  { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
+  weight().mutable_grad().reset();
+  opt->step();
+  EXPECT_EQ(bytes_of(master()), bytes_of(written));
+  EXPECT_EQ(bytes_of(weight()), bytes_of(written.to(weight().scalar_type())));
+}
+
+// As without amp.
+TEST_P(WrittenWeights, AGraphThatHasSavedAWeightWithoutAGradientOutlivesTheStep) {
+  const Tensor older = net->forward(features()).square().sum();
+  model->zero_grad();
+  { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
+  model->fc2->weight.mutable_grad().reset();
+  const auto version = model->fc2->weight._version();
+  opt->step();
+  EXPECT_EQ(model->fc2->weight._version(), version);
+  model->zero_grad();
+  EXPECT_EQ(message_of([&] { amp::scale_loss(older, opt).backward(); }), "");
+  EXPECT_TRUE(weight().grad().defined());
 }
 
 TEST_P(WrittenWeights, LoadedMastersReachAWeightThatHasNoGradient) {

@@ -60,6 +60,25 @@ TORCH_MODULE(BatchWriter);
 // const T& or by value, and return what forward changes.
 void forward_that_writes_to_a_batch(BatchWriter& model) { (void)amp::initialize(model, "O2"); }
 
+struct PyramidImpl : nn::Module {
+  at::TensorList forward(const at::Tensor& x) {
+    maps = {x, x};
+    return maps;
+  }
+  std::vector<at::Tensor> maps;
+};
+TORCH_MODULE(Pyramid);
+
+// This forward returns an at::TensorList, which would refer to tensors that amp's casts have made: return a
+// std::vector<torch::Tensor>.
+void forward_that_returns_a_reference(Pyramid& model) { (void)amp::initialize(model, "O2")->forward(at::Tensor()); }
+
+// A function that amp casts gets casts of its tensors, to which a torch::Tensor& does not bind: take tensors by value or const
+// reference, and return the result.
+void function_that_writes_to_its_argument(at::Tensor& out) {
+  amp::float_function([](const at::Tensor& x, at::Tensor& y) { y.copy_(x); })(out, out);
+}
+
 // amp::initialize comes before DistributedDataParallel: initialize the model itself, then wrap what amp::initialize returned.
 void wrapped_model(apex::parallel::DistributedDataParallel<nn::Linear>& ddp) { (void)amp::initialize(ddp, "O2"); }
 

@@ -127,9 +127,11 @@ const BuiltInRow kExtensions[] = {
     {"steep_functions", CastPolicy::float32, "logsumexp log1p pdist cdist huber_loss"},
     {"norms", CastPolicy::float32, "linalg_norm linalg_matrix_norm nuclear_norm frobenius_norm"},
     {"mixed_arguments", CastPolicy::promote,
-     "vdot scatter_add index_put masked_scatter scatter.src scatter_reduce.two index_reduce put lerp"},
+     "vdot scatter_add index_put masked_scatter scatter.src scatter.reduce embedding_bag scatter_reduce.two index_reduce put "
+     "lerp"},
     {"mixed_writes", CastPolicy::match_self,
-     "scatter_add_ index_add_ index_copy_ index_put_ masked_scatter_ scatter_.src scatter_reduce_.two index_reduce_ put_ "
+     "scatter_add_ index_add_ index_copy_ index_put_ masked_scatter_ scatter_.src scatter_.reduce scatter_reduce_.two "
+     "index_reduce_ put_ "
      "lerp_"},
     {"no_16_bit_kernels", CastPolicy::widen,
      "linalg_inv inverse det linalg_svd linalg_solve cholesky fft_rfft stft quantile polar complex special_zeta"},

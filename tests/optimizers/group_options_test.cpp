@@ -298,6 +298,21 @@ TEST(CountsOfGroups, StayWithTheGroupWhoseParametersAreAllReplaced) {
   EXPECT_EQ(optimizer.steps_taken(), 4);
 }
 
+TEST(CountsOfGroups, StayWithTheGroupWhoseParametersAndOptionsAreReplacedAtOnce) {
+  for (const bool with_state : {true, false}) {
+    OneParam old(1), replacement(2);
+    FusedAdam optimizer(std::vector<at::Tensor>{old.param}, FusedAdamOptions(0.1));
+    step_with(optimizer, {&old}, 3);
+    auto of_old = std::move(optimizer.state().at(old.param.unsafeGetTensorImpl()));
+    optimizer.state().erase(old.param.unsafeGetTensorImpl());
+    if (with_state) optimizer.state()[replacement.param.unsafeGetTensorImpl()] = std::move(of_old);
+    optimizer.param_groups()[0] = group_like_first(optimizer, replacement);
+    EXPECT_EQ(optimizer.steps_taken(), with_state ? 3 : 0);
+    step_with(optimizer, {&replacement}, 1);
+    EXPECT_EQ(optimizer.steps_taken(), with_state ? 4 : 1);
+  }
+}
+
 // The groups have changed although none of the old parameters is left.
 TEST(GroupParameters, ThatReplaceAllOthersAreChecked) {
   OneParam first(1), second(2), replacement(3);

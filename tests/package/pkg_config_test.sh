@@ -11,6 +11,8 @@ flags=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --define-variable=torch
 "$compiler" tests/package/scale.cpp -o "$folder/scale" $flags
 [ "$("$folder/scale")" = "6 6 6" ]
 "$compiler" tests/package/warnings.cpp -fsyntax-only -Wall -Wextra -Woverloaded-virtual -Wsign-conversion -Werror $flags
+# The program's own standard stays in force.
+echo 'static_assert(__cplusplus >= 202002L);' | "$compiler" -std=c++20 -fsyntax-only -x c++ - $flags
 
 # With libraries in a system-specific folder, as on Debian, all paths that pkg-config prints still exist.
 cmake -G Ninja -C "$initial_cache" -S . -B "$folder/build" -DAPEX_CPP_CUDA=OFF -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR=lib/x86_64-linux-gnu \

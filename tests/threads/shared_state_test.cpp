@@ -135,6 +135,17 @@ TEST_F(SharedState, OneWeightCache) {
   at_once({forward, forward, [] { amp::clear_cast_cache(); }, forward});
 }
 
+TEST_F(SharedState, TheClonesOfAModel) {
+  torch::nn::Linear model(6, 3);
+  auto net = amp::initialize(model, "O1", quiet());
+  const Call clone_and_forward = [&] {
+    const auto clone = std::dynamic_pointer_cast<amp::Amped<torch::nn::LinearImpl>>(net->clone());
+    ASSERT_TRUE(clone);
+    EXPECT_EQ(clone->forward(features()).scalar_type(), torch::kHalf);
+  };
+  at_once({clone_and_forward, clone_and_forward});
+}
+
 TEST_F(SharedState, TheEntriesOfAWeightCache) {
   amp::detail::WeightCache cache;
   const Tensor weights[] = {torch::ones({2}, torch::requires_grad()), torch::ones({2}, torch::requires_grad())};
@@ -142,7 +153,7 @@ TEST_F(SharedState, TheEntriesOfAWeightCache) {
     return [&] {
       bool hit = false;
       cache.keep(weight);
-      EXPECT_EQ(cache.cast(weight, torch::kHalf, 0, hit).scalar_type(), torch::kHalf);
+      EXPECT_EQ(cache.cast(weight, torch::kHalf, 0, hit, [] { return true; }).scalar_type(), torch::kHalf);
       EXPECT_LE(cache.size(), 2u);
     };
   };

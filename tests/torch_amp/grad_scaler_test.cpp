@@ -318,6 +318,7 @@ TEST_F(GradScalerCalls, Float16GradientsAreAnErrorWithTheRemedyAndChangeNothing)
   EXPECT_TRUE(contains(message, "Attempting to unscale FP16 gradients"));
   EXPECT_TRUE(contains(message, "parameter 1 of group 0, of shape [3, 2]"));
   EXPECT_TRUE(contains(message, "amp::initialize(model, optimizer, \"O2\")"));
+  EXPECT_TRUE(contains(message, "amp::scale_loss in place of GradScaler"));
   EXPECT_THROW(scaler.unscale_(both), c10::ValueError);
   EXPECT_EQ(item(param.grad()[0]), 65536.0f);
 }
@@ -332,6 +333,29 @@ TEST_F(GradScalerCalls, AMovedOptimizerKeepsItsIdentity) {
   torch::optim::SGD again = std::move(moved);
   EXPECT_TRUE(contains(message_of([&] { scaler.step(again); }), "step() has already been called"));
   EXPECT_TRUE(contains(message_of([&] { scaler.step(optimizer); }), "if it was moved"));
+}
+
+// The original's stand-ins have gradients, and would be stepped in place of the model.
+TEST_F(GradScalerCalls, AnOptimizerThatInitializeReplacedIsAnError) {
+  Mlp model;
+  auto original = sgd(model->parameters());
+  auto [net, opt] = amp::initialize(model, original, "O0", quiet());
+  scaler.scale(net->forward(features()).sum()).backward();
+  const auto before = bytes_of(*model);
+  expect_error([&] { scaler.unscale_(original); }, {"unscale_() was given the optimizer that was passed to amp::initialize"});
+  expect_error([&] { scaler.step(original); }, {"step() or unscale_() was given", "Use the handle for step()"});
+  EXPECT_TRUE(scaler.step(opt)) << "the errors left nothing behind";
+  EXPECT_NE(bytes_of(*model), before);
+  amp::reset();
+}
+
+TEST_F(GradScalerCalls, AHandleWithMastersIsAnErrorWithTheRemedy) {
+  Mlp model;
+  auto original = sgd(model->parameters());
+  auto [net, opt] = amp::initialize(model, original, "O2", quiet());
+  start(scaler);
+  expect_error([&, &opt = opt] { scaler.step(opt); }, {"No inf checks were recorded", "amp::scale_loss alone"});
+  amp::reset();
 }
 
 TEST_F(GradScalerCalls, AMovedScalerContinues) {

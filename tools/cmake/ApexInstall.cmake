@@ -32,6 +32,11 @@ set(torch_libraries "-ltorch_cpu -lc10")
 if(APEX_CPP_HAS_CUDA)
   set(torch_libraries "-ltorch -ltorch_cpu -ltorch_cuda -lc10_cuda -lc10 -Wl,--disable-new-dtags")
 endif()
+# The supported compilers take C++17 by default, so that a program's own -std stays in force.
+set(pkg_config_standard "")
+if(APEX_CPP_CXX_STANDARD GREATER 17)
+  set(pkg_config_standard "-std=c++${APEX_CPP_CXX_STANDARD}")
+endif()
 # The file finds the installation relative to its own place, which is deeper if libraries go to lib/x86_64-linux-gnu.
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE pkg_config_folder)
 cmake_path(APPEND pkg_config_folder pkgconfig)

@@ -47,7 +47,8 @@ at::Tensor WeightCache::find(const at::Tensor& weight, c10::ScalarType dtype, ui
   return entry->cast;
 }
 
-at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit) {
+at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit,
+                             c10::function_ref<bool()> is_named) {
   at::Tensor cast = find(weight, dtype, forward);
   hit = cast.defined();
   if (hit) return cast;
@@ -55,7 +56,7 @@ at::Tensor WeightCache::cast(const at::Tensor& weight, c10::ScalarType dtype, ui
   Entry entry{TensorVersion(weight), Place(weight), cast.requires_grad(), false, forward, cast};
   const std::lock_guard<std::mutex> lock(mutex_);
   entry.kept = kept_.has(weight);
-  if (!entry.kept && forward == 0) return cast;
+  if (!entry.kept && (forward == 0 || !is_named())) return cast;
   has_unkept_ |= !entry.kept;
   Entries& entries = entries_.at(weight);
   if (Entry* const earlier = in_dtype(&entries, dtype)) {
@@ -192,7 +193,23 @@ void CastRules::keep_functions(const std::vector<std::string>& names) {
 bool CastRules::keeps_float32(const at::Tensor& tensor) const {
   if (!keeps_modules() || !tensor.defined()) return false;
   const std::string* name = find_name(tensor);
+  if (!name) name = find_clone(tensor);
   return name && is_within(*name, kept_modules_);
+}
+
+const std::string* CastRules::find_clone(const at::Tensor& tensor) const {
+  if (!has_clones_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard<std::mutex> lock(clones_mutex_);
+  return name_of_parameter(tensor, clones_);  // stays where it is while the tensor lives
+}
+
+void CastRules::add_clone(const at::Tensor& original, const at::Tensor& clone) {
+  const std::string* name = find_name(original);
+  if (!name) name = find_clone(original);
+  if (!name) return;
+  const std::lock_guard<std::mutex> lock(clones_mutex_);
+  clones_.add(clone, *name);
+  has_clones_.store(true, std::memory_order_release);
 }
 
 const std::string* CastRules::find_name(const at::Tensor& tensor) const { return name_of_parameter(tensor, *names_); }
@@ -228,10 +245,13 @@ bool CastRules::may_be_weight(const at::Tensor& tensor) {
 at::Tensor CastRules::cast_weight(const at::Tensor& tensor, c10::ScalarType dtype, uint64_t forward, bool& hit) const {
   if (weight_cache_is_off() || tensor.is_inference() || !tensor.has_storage() || tensor.is_nested()) return {};
   const auto* meta = torch_compat::autograd_meta(tensor);
-  if (!meta->is_view_) return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, forward, hit) : at::Tensor();
+  const auto is_named = [&] { return names_->has(tensor) || find_clone(tensor); };
+  if (!meta->is_view_) {
+    return is_leaf_parameter(tensor, *meta) ? cache_.cast(tensor, dtype, forward, hit, is_named) : at::Tensor();
+  }
   const at::Tensor base(tensor._base());
   const bool stands_for_base = is_transpose(tensor, base) && is_transparent(*meta, base) && names_->has(base);
-  return stands_for_base ? cache_.cast(base, dtype, forward, hit).t() : at::Tensor();
+  return stands_for_base ? cache_.cast(base, dtype, forward, hit, [] { return true; }).t() : at::Tensor();
 }
 
 void CastRules::release_threads() {

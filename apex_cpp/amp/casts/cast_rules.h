@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/DimVector.h>
+#include <c10/util/FunctionRef.h>
 
 #include <atomic>
 #include <cstdint>
@@ -95,11 +96,12 @@ class WeightCache {
   /// Lets casts of `weight`, which an amp optimizer trains, outlive a forward pass.
   void keep(const at::Tensor& weight);
   /// Returns `weight`, an FP32 leaf, cast to `dtype`; `hit` is true if the cast was in the cache. `forward`: number of the
-  /// handle's forward pass on this thread, 0 for none.
-  at::Tensor cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit);
+  /// handle's forward pass on this thread, 0 for none. `is_named` says whether a model names the weight: the casts of other
+  /// leaves, such as an input that requires grad, are kept only if an optimizer trains them.
+  at::Tensor cast(const at::Tensor& weight, c10::ScalarType dtype, uint64_t forward, bool& hit,
+                  c10::function_ref<bool()> is_named);
   void clear();
-  /// At the end of a handle's forward pass: drops the casts that do not outlive it, or all without grad mode. A cast keeps its
-  /// weight alive, such as an input that requires grad.
+  /// At the end of a handle's forward pass: drops the casts that do not outlive it, or all without grad mode.
   void end_forward();
   /// Number of weights with casts.
   size_t size() const;
@@ -193,6 +195,10 @@ class CastRules {
   void set_float8_history(std::shared_ptr<Float8History> history) { float8_history_ = std::move(history); }
   /// The name of `tensor`, a parameter of the models or a view of one. Null for other tensors.
   const std::string* find_name(const at::Tensor& tensor) const;
+  /// Lets `clone` be cast, or kept by `float32_modules` or `bfloat16_modules`, as `original`. Callable from any thread.
+  void add_clone(const at::Tensor& original, const at::Tensor& clone);
+  /// The name of the parameter of which `tensor` is a clone, or a view of one. Null for other tensors.
+  const std::string* find_clone(const at::Tensor& tensor) const;
   /// Whether a parameter is of one of `bfloat16_modules`: its products stay in bfloat16.
   bool keeps_bfloat16(const std::string& parameter) const { return is_within(parameter, bfloat16_modules_); }
   /// True for a leaf that is a parameter of the models or requires grad, and for a view of such a leaf.
@@ -228,12 +234,15 @@ class CastRules {
   std::shared_ptr<Float8History> float8_history_;
   std::vector<std::string> bfloat16_modules_;  // paths
   mutable WeightCache cache_;
+  mutable std::mutex clones_mutex_;
+  ParameterNames clones_;  // by the names of their originals
+  std::atomic<bool> has_clones_{false};
   FloatTypes widened_, own_kernels_;
   bool leaves_cpu_tensors_ = false;
   std::atomic<bool> released_threads_{false};
 };
 
-/// The FP8 scales of the newest rules of the process, for a part of a forward pass that is computed again.
+/// The FP8 scales of the calling thread's rules, for a part of a forward pass that is computed again.
 class SavedFloat8Scales {
  public:
   SavedFloat8Scales();

@@ -34,8 +34,8 @@ class Factors {
 
   // Whether the rules round these factors: dense bfloat16 of one device, and of none of `bfloat16_modules`.
   bool are_taken() const {
-    return is_dense_bfloat16(a_) && is_dense_bfloat16(b_) && a_.device() == b_.device() && !is_kept(name_of_a_) &&
-           !is_kept(name_of_b_);
+    return is_dense_bfloat16(a_) && is_dense_bfloat16(b_) && a_.device() == b_.device() && !is_kept(a_, name_of_a_) &&
+           !is_kept(b_, name_of_b_);
   }
   // Whether they have `dims` dimensions, and the same number of matrices.
   bool are_matrices(int64_t dims) const {
@@ -51,7 +51,10 @@ class Factors {
   }
 
  private:
-  bool is_kept(const std::string* name) const { return name && rules_.keeps_bfloat16(*name); }
+  bool is_kept(const at::Tensor& factor, const std::string* name) const {
+    if (!name) name = rules_.find_clone(factor);
+    return name && rules_.keeps_bfloat16(*name);
+  }
   static Float8Role role_of(const std::string* name) { return name ? Float8Role::weight : Float8Role::activation; }
 
   const CastRules& rules_;

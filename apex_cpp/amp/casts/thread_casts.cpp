@@ -93,8 +93,11 @@ torch_compat::NodePtr node_that_computes_again(const ThreadCasts& here) {
   return node && torch_compat::is_function_node(*node) ? node : nullptr;
 }
 
-// False on autograd's threads and in parallel regions.
-bool is_a_programs_thread() { return torch_compat::graph_task() == torch_compat::kNoGraphTask && !at::in_parallel_region(); }
+// False on autograd's threads, unless they compute a part of a program's thread again, and in parallel regions.
+bool is_a_programs_thread() {
+  const bool in_backward = torch_compat::graph_task() != torch_compat::kNoGraphTask;
+  return (!in_backward || thread_casts().recomputes) && !at::in_parallel_region();
+}
 
 }  // namespace
 
@@ -134,6 +137,7 @@ void SavedCasts::resume() const {
   auto& here = thread_casts();
   ThreadCasts resumed = casts_;
   resumed.graph_task = torch_compat::graph_task();
+  resumed.recomputes = true;
   resumed.plain_pass = here.plain_pass;
   resumed.recorder = here.recorder;
   here = std::move(resumed);
@@ -141,7 +145,7 @@ void SavedCasts::resume() const {
 }
 
 SavedFloat8Scales::SavedFloat8Scales() {
-  const auto& rules = carried_rules();
+  const auto rules = rules_of_this_thread();
   if (rules) history_ = rules->float8_history();
   if (history_) scales_ = history_->scales();
 }
@@ -197,7 +201,7 @@ RulesInForce rules_in_force(const ThreadCasts& here) {
 
 bool are_casts_on() { return c10::impl::tls_is_dispatch_key_included(kCastKey); }
 
-std::shared_ptr<const CastRules> rules_outside_of_handles() {
+std::shared_ptr<const CastRules> rules_of_this_thread() {
   const auto& here = thread_casts();
   return here.rules ? here.rules : carried_rules();
 }
@@ -208,7 +212,7 @@ std::shared_ptr<const CastRules> listed_casts_in_force() {
   const RulesInForce in_force = rules_in_force(here);
   const CastRules* const rules = in_force.rules;
   if (!rules || in_force.only_mixes || in_force.disabled || rules->mode() != CastRules::Mode::casts) return nullptr;
-  return rules == here.of_block.get() ? here.of_block : rules_outside_of_handles();
+  return rules == here.of_block.get() ? here.of_block : rules_of_this_thread();
 }
 
 namespace {

@@ -28,6 +28,7 @@ struct ThreadCasts {
   int64_t graph_task = -1;                    ///< the backward pass that switched casts on; -1: none
   uint64_t forward = 0;                       ///< number of the running forward pass of the outermost handle; 0: none
   bool float8_paused = false;                 ///< inside an operator whose own operators are not rounded to FP8
+  bool recomputes = false;                    ///< a backward pass computes a part of a thread's forward pass again
   bool plain_pass = false;                    ///< a `scale_loss` block runs a backward pass without `create_graph`
   std::shared_ptr<const CastRules> of_block;  ///< of the session whose `scale_loss` block runs a backward pass; null: none
   TraceRecorder* recorder = nullptr;          ///< receives casts while `amp::trace` is on
@@ -79,7 +80,8 @@ class CastsAs {
 /// Casts by `rules` during one forward pass of a handle, on any thread; off if null. Restores the earlier state. With grad mode
 /// off, its end empties the weight cache, so that no stale cast reaches the next evaluation. On a thread that had no casts, the
 /// newest rules of the process stay on afterwards: a loss that follows the forward pass is cast as on the thread that called
-/// `initialize`. This does not apply to threads of autograd and of parallel regions.
+/// `initialize`. This does not apply to threads of parallel regions, and to those of autograd, unless they compute a part of a
+/// thread's forward pass again.
 class ForwardScope {
  public:
   explicit ForwardScope(const std::shared_ptr<CastRules>& rules);
@@ -123,7 +125,7 @@ struct RulesInForce {
 /// there.
 RulesInForce rules_in_force(const ThreadCasts& here);
 /// The rules of the calling thread's operators outside of handles; null if there are none.
-std::shared_ptr<const CastRules> rules_outside_of_handles();
+std::shared_ptr<const CastRules> rules_of_this_thread();
 /// The rules if the calling thread casts by the lists of O1 and O4; null otherwise.
 std::shared_ptr<const CastRules> listed_casts_in_force();
 /// Whether this thread's operators go through the engine, which decides on each.

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Type.h>
-#include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
 #include <apex_cpp/amp/handles/amp_optimizer.h>
@@ -14,7 +13,6 @@
 #include <apex_cpp/amp/tensors/map_tensors.h>
 
 #include <limits>
-#include <optional>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
@@ -41,26 +39,6 @@ std::string class_name_of(const Optimizer& optimizer) {
 }
 
 at::Tensor as_float32(const at::Tensor& tensor) { return tensor.detach().to(at::kFloat); }
-
-/// Removes LBFGS's scratch tensors during its lifetime. Each step writes them before it reads them, and torch cannot save them
-/// while fewer than `history_size` are in use.
-class WithoutScratch {
- public:
-  explicit WithoutScratch(const Optimizer& optimizer) {
-    for (const auto& item : optimizer.state()) {
-      auto* state = dynamic_cast<torch::optim::LBFGSParamState*>(item.second.get());
-      if (state) taken_.emplace_back(state, std::exchange(state->al(), std::nullopt));
-    }
-  }
-  ~WithoutScratch() {
-    for (auto& [state, scratch] : taken_) state->al() = std::move(scratch);
-  }
-  WithoutScratch(const WithoutScratch&) = delete;
-  WithoutScratch& operator=(const WithoutScratch&) = delete;
-
- private:
-  std::vector<std::pair<torch::optim::LBFGSParamState*, std::optional<std::vector<at::Tensor>>>> taken_;
-};
 
 ArchiveTree state_without_masters(const Optimizer& optimizer) {
   const SaveWithoutMasters guard(optimizer);
@@ -228,8 +206,7 @@ std::string ParamNames::find(const at::Tensor& param) const {
 }
 
 ArchiveTree saved_state_of(const Optimizer& optimizer) {
-  const WithoutScratch guard(optimizer);
-  return tree_of([&](OutputArchive& archive) { optimizer.save(archive); });
+  return tree_of([&](OutputArchive& archive) { save_without_scratch(optimizer, [&] { optimizer.save(archive); }); });
 }
 
 OptimizerContent content_of(const Optimizer& optimizer, const OptimizerStash* stash, const ParamNames& names) {

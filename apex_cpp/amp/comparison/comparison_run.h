@@ -34,8 +34,8 @@ class ComparisonRun {
   ComparisonRun& operator=(const ComparisonRun&) = delete;
 
   /// Ends the previous step and begins the next. Returns false if the run is to end. Call it after `initialize`, before the
-  /// first forward pass of each step. Waits for the device. Errors: RuntimeError before `initialize`, and if the program passed
-  /// no loss for the previous step.
+  /// first forward pass of each step. The time of a step runs from one call to the following, loading data included. Waits for
+  /// the device. Errors: RuntimeError before `initialize`, and if the program passed no loss for the previous step.
   bool next();
   /// Index of the current step, from 0. The program chooses the batch by it.
   int64_t step() const;

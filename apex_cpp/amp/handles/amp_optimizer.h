@@ -156,7 +156,7 @@ class AmpOptimizer : public Opt, public detail::AmpOptimizerBase {
   }
 
   void save(torch::serialize::OutputArchive& archive) const override {
-    Opt::save(archive);
+    detail::save_without_scratch(*this, [&] { Opt::save(archive); });
     write_masters(archive);
   }
   /// Replaces the whole state by the archive's; if loading fails, the old state stays. Also works before the first step:

@@ -254,7 +254,12 @@ void ReplacedValues::keep(const std::shared_ptr<Session>& session) {
 }
 
 void remember_clone(const torch::nn::Module& original, const torch::nn::Module& clone) {
-  for (const auto& [name, tensor] : tensors_of(original)) {
+  const auto theirs = tensors_of(original), own = tensors_of(clone);
+  const auto* patched = dynamic_cast<const CastsForward*>(&original);
+  if (const auto rules = patched ? patched->amp_casts().rules : nullptr) {
+    for (size_t i = 0; i < std::min(theirs.size(), own.size()); ++i) rules->add_clone(theirs[i].second, own[i].second);
+  }
+  for (const auto& [name, tensor] : theirs) {
     if (const auto session = session_that_cast(tensor)) return remember_casts(clone, session);
   }
 }

@@ -161,9 +161,10 @@ void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session)
           is_cast || !param.requires_grad() || is_amp_float(dtype), "amp::initialize found the optimizer's parameter ",
           session.name_of(param), " in ", dtype, "; amp trains float32, float16 and bfloat16 parameters. ",
           param.is_complex() ? "Give it to a separate optimizer that is not passed to amp::initialize, and divide its "
-                               "gradients by the loss scale before its step."
+                               "gradients by the loss scale before its step, which must be left out if they are not finite."
                              : "Convert it to float32 first, or give it to a separate optimizer that is not passed to "
-                               "amp::initialize, and divide its gradients by the loss scale before its step.");
+                               "amp::initialize, and divide its gradients by the loss scale before its step, which must be "
+                               "left out if they are not finite.");
     }
   }
   TORCH_CHECK(

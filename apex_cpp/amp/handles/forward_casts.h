@@ -241,6 +241,9 @@ auto call_with_arguments(const ForwardCasts& casts, Forward& forward, Args&&... 
 template <class Forward, class... Args>
 auto call_with_casts(const ForwardCasts& casts, Forward forward, Args&&... args) -> ResultOf<Forward, Args...> {
   using Result = ResultOf<Forward, Args...>;
+  static_assert(!std::is_same_v<Result, at::TensorList>,
+                "This forward returns an at::TensorList, which would refer to tensors that amp's casts have made: return a "
+                "std::vector<torch::Tensor>.");
   std::optional<ForwardScope> scope;
   if (casts.session) scope.emplace(casts.rules);
   try {

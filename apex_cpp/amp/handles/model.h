@@ -148,6 +148,10 @@ class Model : public detail::HolderOf<Net> {
   }
   /// For `amp::initialize`: the object that has the casts.
   PatchedImpl& patched() const { return *patched_pointer(); }
+  const std::shared_ptr<PatchedImpl>& patched_pointer() const {
+    TORCH_CHECK(patched_, "This amp::Model is empty. Assign what amp::initialize returned.");
+    return patched_;
+  }
 
   /// For `torch::save` and `torch::load`.
   friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const Model& model) {
@@ -160,11 +164,6 @@ class Model : public detail::HolderOf<Net> {
   }
 
  private:
-  const std::shared_ptr<PatchedImpl>& patched_pointer() const {
-    TORCH_CHECK(patched_, "This amp::Model is empty. Assign what amp::initialize returned.");
-    return patched_;
-  }
-
   std::shared_ptr<PatchedImpl> patched_;
 };
 
@@ -240,6 +239,12 @@ void repoint(Net& net, const std::shared_ptr<Impl>& module) {
   if constexpr (!std::is_const_v<Net> && std::is_constructible_v<Net, std::shared_ptr<Impl>>) net = Net(module);
 }
 
+/// Whether a type is the handle of a module that amp refers to.
+template <class Net>
+inline constexpr bool kRefersToModule = false;
+template <class Net>
+inline constexpr bool kRefersToModule<Model<Net>> = !can_be_amped<ModuleClassT<Net>>();
+
 /// The patched module for the module at `pointer`: the same module if an earlier call has patched it.
 template <class Impl>
 auto patched_for(const std::shared_ptr<Impl>& pointer) {
@@ -264,6 +269,9 @@ auto patch(Net& net, PatchedModel& patched) {
     return Model<User>(std::move(module));
   } else if constexpr (kIsAmped<Impl>) {  // AMP_MODULE, or a handle of an earlier call: patched in place
     patched.module = pointer_of(net);
+    return User(net);
+  } else if constexpr (kRefersToModule<User>) {  // likewise
+    patched.module = net.patched_pointer();
     return User(net);
   } else {
     const bool is_held_elsewhere = pointer_of(net).use_count() > 1;

@@ -22,7 +22,7 @@ std::vector<at::Tensor> grads_of(const ParamGroups& groups) {
     TORCH_CHECK_VALUE(grad.layout() == at::kStrided, "amp::clip_grad_norm_: the gradient of a parameter of shape ",
                       param.sizes(), " has layout ", grad.layout(),
                       ". Make the embedding dense (sparse=false), or give it to an optimizer that amp does not handle, and "
-                      "divide its gradients by the loss scale before its step.");
+                      "divide its gradients by the loss scale before its step, which must be left out if they are not finite.");
     if (grad.is_neg()) grad = grad.resolve_neg();
     grads.push_back(grad);
   }

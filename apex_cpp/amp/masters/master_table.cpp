@@ -15,9 +15,9 @@
 
 namespace apex::amp::detail {
 
-void FormerMasters::add(const at::Tensor& param, const at::Tensor& master, GradSnapshot last_grad) {
-  last_grad.forget_values();
-  const Record record{Weak(param.getIntrusivePtr()), std::move(last_grad)};
+void FormerMasters::add(const at::Tensor& param, const at::Tensor& master, LastGrads last_grads) {
+  last_grads.model.forget_values();
+  const Record record{Weak(param.getIntrusivePtr()), std::move(last_grads)};
   records_.set(param, record);
   records_.set(master, record);
 }
@@ -26,7 +26,7 @@ std::optional<KnownParam> FormerMasters::find(const at::Tensor& tensor) const {
   const Record* found = records_.find(tensor);
   auto alive = found ? found->param.lock() : nullptr;
   if (!alive) return std::nullopt;
-  return KnownParam{at::Tensor(std::move(alive)), found->last_grad};
+  return KnownParam{at::Tensor(std::move(alive)), found->last_grads};
 }
 
 namespace {
@@ -42,7 +42,10 @@ bool is_spare(const at::Tensor& grad, const at::Tensor& master) {
 // Replaces a backup that is obsolete, since the master was written. The program may restore the weight until the next step, as
 // after an evaluation with averaged weights.
 void TrainedParam::update_master_from_edits(bool may_be_restored) {
-  if (synced_weight.has_version_of(param)) return;
+  const bool in_doubt = std::exchange(may_be_edited, false);
+  const bool master_counts = in_doubt && master_was_written() && !loaded_master.matches(master);
+  const bool unwritten = synced_weight.has_version_of(param);
+  if (unwritten && (!in_doubt || (master_counts && !synced_weight.shows_hidden_write(param)))) return;
   const disable_casts casts_off;
   const at::Tensor values = param.detach(), exact = master.detach();
   if (!backup.defined() || master_was_written()) backup = may_be_restored ? exact.clone() : at::Tensor();
@@ -57,6 +60,7 @@ void TrainedParam::update_master_from_edits(bool may_be_restored) {
 void TrainedParam::mark_synced() {
   synced_weight = WeightRecord(param);
   synced_master = TensorVersion(master);
+  may_be_edited = false;
   drop_backup();
 }
 
@@ -75,6 +79,7 @@ TrainedParam& MasterTable::add(const at::Tensor& param, const at::Tensor& master
   entry.param = param;
   entry.dtype = param.scalar_type();
   entry.master = master;
+  if (entry.has_master()) entry.seen_at = param.const_data_ptr();
   entry.has_master() ? entry.mark_synced() : void(entry.added_grad = TensorVersion(param.grad()));
   if (const GradSnapshot* grad = preexisting_grads_.find(param)) entry.last_grads.model = *grad;
   preexisting_grads_.erase(param);
@@ -102,7 +107,7 @@ void MasterTable::forget(const std::vector<TrainedParam*>& gone) {
   for (const TrainedParam* each : gone) {
     drop_from(by_param_, each->param, each);
     drop_from(by_stepped_, each->stepped(), each);
-    if (each->has_master()) former_.add(each->param, each->master, each->last_grads.model);
+    if (each->has_master()) former_.add(each->param, each->master, each->last_grads);
     num_masters_ -= each->has_master();
   }
   const auto goes = [&](const TrainedParam* each) { return going.count(each) > 0; };
@@ -130,7 +135,7 @@ void MasterTable::drop_from(Index& index, const at::Tensor& tensor, const Traine
 
 std::optional<KnownParam> MasterTable::known_param(const at::Tensor& tensor) const {
   const TrainedParam* here = find_stepped(tensor);
-  if (here && here->has_master()) return KnownParam{here->param, here->last_grads.model};
+  if (here && here->has_master()) return KnownParam{here->param, here->last_grads};
   return former_.find(tensor);
 }
 
@@ -139,9 +144,27 @@ TrainedParam* MasterTable::find_stepped(const at::Tensor& tensor) const { return
 
 TrainedParam* MasterTable::find_tied(const at::Tensor& param) const {
   const auto all = with_masters();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const TrainedParam* each) { return are_tied(each->param, param); });
+  const auto found = std::find_if(all.begin(), all.end(), [&](const TrainedParam* each) {
+    return !each->param.is_same(param) && are_tied(each->param, param);
+  });
   return found == all.end() ? nullptr : *found;
+}
+
+void MasterTable::match_ties() const {
+  const auto all = with_masters();
+  if (std::none_of(all.begin(), all.end(), [](const TrainedParam* each) { return each->has_moved(); })) return;
+  const c10::InferenceMode off(false);
+  for (TrainedParam* each : all) {
+    if (!each->has_moved()) continue;
+    each->seen_at = each->param.const_data_ptr();
+    if (each->is_tied) each->master.set_data(each->master.detach().clone());
+    const bool has_shape = each->master.sizes() == each->param.sizes();  // another one is an error of the next block
+    const TrainedParam* const other = has_shape && has_shared_memory(each->param) ? find_tied(each->param) : nullptr;
+    if (other) each->master.set_data(other->master.detach());
+  }
+  std::unordered_map<const void*, int> uses;
+  for (const TrainedParam* each : all) ++uses[each->master.const_data_ptr()];
+  for (TrainedParam* each : all) each->is_tied = each->master.numel() > 0 && uses[each->master.const_data_ptr()] > 1;
 }
 
 std::vector<TrainedParam*> MasterTable::with_masters_in(const ParamGroups& groups) const {
@@ -174,10 +197,12 @@ void describe_copies(const MasterTable& table, const ParamGroups& groups, Master
 
 void MasterWeightInit::check_can_adopt(const at::Tensor& param) const {
   if (!param.requires_grad()) return;
-  TORCH_CHECK_TYPE(is_amp_float(param.scalar_type()), "The optimizer's parameter ", session_.name_of(param), " has dtype ",
-                   param.scalar_type(),
-                   "; amp trains float32, float16 and bfloat16 parameters. Convert it to float32 before amp::initialize, or "
-                   "leave it to an optimizer of its own, and divide its gradients by the loss scale before its step.");
+  TORCH_CHECK_TYPE(
+      is_amp_float(param.scalar_type()), "The optimizer's parameter ", session_.name_of(param), " has dtype ",
+      param.scalar_type(),
+      "; amp trains float32, float16 and bfloat16 parameters. Convert it to float32 before amp::initialize, or "
+      "leave it to an optimizer of its own, and divide its gradients by the loss scale before its step, which must "
+      "be left out if they are not finite.");
   if (!session_.has_masters()) return;
   const TrainedParam* here = table_.find(param);
   const bool shared = !(here && here->has_master()) && session_.master_of(param).defined();
@@ -188,8 +213,9 @@ void MasterWeightInit::check_can_adopt(const at::Tensor& param) const {
 void MasterWeightInit::check_new_group(const std::vector<at::Tensor>& params) const {
   for (const auto& param : params) {
     check_can_adopt(param);
-    TORCH_CHECK(!table_.find(param), "add_param_group: the parameter ", session_.name_of(param),
-                " is in the optimizer already.");
+    const bool is_here = table_.find(param) || std::any_of(frozen_.begin(), frozen_.end(),
+                                                           [&](const at::Tensor& each) { return each.is_same(param); });
+    TORCH_CHECK(!is_here, "add_param_group: the parameter ", session_.name_of(param), " is in the optimizer already.");
   }
 }
 
@@ -290,7 +316,7 @@ void MasterWeightInit::adopt(torch::optim::Optimizer& optimizer, NewParam& param
   if (param.is_master()) return take_master_back(optimizer, param);
   if (session_.has_masters() && is_low_precision(param.place.scalar_type()) && !keeps_its_own) {
     give_master(optimizer, param.place);
-    if (param.known) table_.find_stepped(param.place)->last_grads.model = param.known->last_grad;
+    if (param.known) table_.find_stepped(param.place)->last_grads.model = param.known->last_grads.model;
     return;
   }
   // MW-06: gradients from before the first masters are dropped, also for native parameters.
@@ -308,12 +334,18 @@ void MasterWeightInit::give_master(torch::optim::Optimizer& optimizer, at::Tenso
   param = master;
 }
 
-// The program may have edited the model's parameter in the meantime.
+// The program may have edited the model's parameter in the meantime, or dropped its gradient.
 void MasterWeightInit::take_master_back(torch::optim::Optimizer& optimizer, const NewParam& param) {
   rekey_param_state(optimizer, param.known->param, param.place);
   TrainedParam& entry = table_.add(param.known->param, param.place);
-  entry.last_grads.model = param.known->last_grad;
-  entry.mark_edited();
+  entry.last_grads = param.known->last_grads;
+  const at::Tensor& grad = entry.param.grad();
+  const bool is_from_model = entry.last_grads.master.same_memory(entry.master.grad());
+  if (is_from_model && entry.last_grads.model.was_dropped(grad)) {
+    grad.defined() ? void(entry.master.mutable_grad().zero_()) : entry.drop_master_grad();
+  }
+  entry.seen_at = nullptr;
+  entry.synced_weight = {};
 }
 
 }  // namespace apex::amp::detail

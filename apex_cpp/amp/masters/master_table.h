@@ -16,17 +16,23 @@
 
 namespace apex::amp::detail {
 
-/// A model's parameter that has or had a master, and the last gradient of it that amp read.
+/// The last gradients that amp read, to detect later changes by the program. Set at the end of a pass.
+struct LastGrads {
+  GradSnapshot model;    ///< the model parameter's gradient
+  TensorVersion master;  ///< the master's gradient that was computed from it
+};
+
+/// A model's parameter that has or had a master, and the last gradients of both that amp read.
 struct KnownParam {
   at::Tensor param;
-  GradSnapshot last_grad;
+  LastGrads last_grads;
 };
 
 /// Masters that a program took out of an optimizer's groups. The program may put the master or its parameter back, into this or
 /// another optimizer. Does not keep the tensors alive.
 class FormerMasters {
  public:
-  void add(const at::Tensor& param, const at::Tensor& master, GradSnapshot last_grad);
+  void add(const at::Tensor& param, const at::Tensor& master, LastGrads last_grads);
   /// Finds an entry by its parameter or its master; none if the parameter is gone.
   std::optional<KnownParam> find(const at::Tensor& tensor) const;
 
@@ -34,7 +40,7 @@ class FormerMasters {
   using Weak = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   struct Record {
     Weak param;
-    GradSnapshot last_grad;
+    LastGrads last_grads;
   };
 
   WeakTensorMap<Record> records_;  // two entries each: by parameter and by master
@@ -45,12 +51,6 @@ struct EarlierGrads {
   at::Tensor finished;  ///< from passes that have ended and were not delayed
   at::Tensor delayed;   ///< from passes with delay_unscale, still scaled
   at::Tensor joined;    ///< the former `delayed`, from when it was added to the pass's gradient until the block ends
-};
-
-/// The last gradients that amp read, to detect later changes by the program. Set at the end of a pass.
-struct LastGrads {
-  GradSnapshot model;    ///< the model parameter's gradient
-  TensorVersion master;  ///< the master's gradient that was computed from it
 };
 
 /// A parameter that an optimizer trains, with its master and their states.
@@ -65,13 +65,18 @@ struct TrainedParam {
   EarlierGrads earlier_grads;   ///< gradients removed from the model while a pass runs
   LastGrads last_grads;         ///< gradients at the end of the last pass
   TensorVersion added_grad;     ///< the gradient that a native parameter had when it was added, until a pass begins
-  WeightRecord synced_weight;   ///< `param` when it was last equal to the rounded master; empty if it may have been edited
+  WeightRecord synced_weight;   ///< `param` when it was last equal to the rounded master; empty if it was edited
   TensorVersion synced_master;  ///< of the master, when it and `param` were last made equal
+  TensorVersion loaded_master;  ///< of the master, when a load had written it
+  bool may_be_edited = false;   ///< a write to `param` may not show
   at::Tensor backup;            ///< the master's FP32 values before edits, until the next step; undefined if nothing is kept
   TensorVersion frozen_copy;    ///< of the master, when it was last copied to a frozen `param`
   at::Tensor spare_grad;        ///< memory of a dropped master gradient, for reuse
+  const void* seen_at = nullptr;  ///< where `param` was when ties were last looked for: an address alone
 
   bool has_master() const { return master.defined(); }
+  /// Whether `set_data` may have tied `param` to another parameter, or untied it, since ties were last looked for.
+  bool has_moved() const { return param.const_data_ptr() != seen_at; }
   /// What the optimizer steps: the master, or the parameter itself.
   const at::Tensor& stepped() const { return has_master() ? master : param; }
   /// Copies the program's edits of `param` since the last step into the master. Only elements that differ from the rounded
@@ -84,8 +89,11 @@ struct TrainedParam {
   bool master_was_written() const { return !synced_master.matches(master); }
   /// Records that `param` equals the rounded master, or is about to be overwritten with it. Drops the backup.
   void mark_synced();
-  /// Records that the program may have edited `param`; the next `update_master_from_edits` compares all values.
-  void mark_edited() { synced_weight = {}; }
+  /// Records that a load wrote the master: what the program writes to `param` from now on counts for more.
+  void mark_loaded() { loaded_master = TensorVersion(master); }
+  /// Records that the program may have edited `param`; the next `update_master_from_edits` compares all values, unless the
+  /// program has written the master since, and no write to `param` shows.
+  void mark_edited() { may_be_edited = true; }
   /// Drops the backup: the edits can no longer be undone.
   void drop_backup() { backup.reset(); }
   /// Whether `param` is frozen and already has the master's current values.
@@ -124,8 +132,11 @@ class MasterTable {
   /// Finds an entry by the model's parameter, or by the tensor that the optimizer steps; null if absent.
   TrainedParam* find(const at::Tensor& param) const;
   TrainedParam* find_stepped(const at::Tensor& tensor) const;
-  /// An entry with a master whose parameter is tied to `param` by `set_data`; null if there is none.
+  /// Another entry with a master whose parameter is tied to `param` by `set_data`; null if there is none.
   TrainedParam* find_tied(const at::Tensor& param) const;
+  /// Lets masters share memory as their parameters do, which `set_data` may have tied or untied. Compares addresses alone
+  /// unless a parameter has moved.
+  void match_ties() const;
   /// Finds a parameter by its current master, its former master, or, if it has a former master, by itself.
   std::optional<KnownParam> known_param(const at::Tensor& tensor) const;
 

@@ -95,6 +95,7 @@ void OptimizerStash::make_masters() {
 at::Tensor OptimizerStash::master_of(const at::Tensor& param) const {
   TrainedParam* entry = table_.find(param);
   if (!entry || !entry->has_master()) return {};
+  if (entry->has_moved()) table_.match_ties();
   entry->update_master_from_edits();
   return entry->master;
 }
@@ -113,6 +114,7 @@ bool OptimizerStash::load_kept_master(const at::Tensor& param, const at::Tensor&
 }
 
 void OptimizerStash::update_masters_from_edits(bool may_be_restored) const {
+  table_.match_ties();
   const auto params = table_.with_masters();
   // Programs initialize weights through data(), which may be after a load of other weights has made the masters.
   const bool any_hidden_write =
@@ -127,7 +129,9 @@ void OptimizerStash::update_masters_from_edits(bool may_be_restored) const {
 
 void OptimizerStash::drop_obsolete_master_backups() const {
   for (TrainedParam* each : table_.with_masters()) {
-    if (each->master_was_written()) each->drop_backup();
+    if (!each->master_was_written()) continue;
+    each->drop_backup();
+    each->mark_loaded();
   }
 }
 
@@ -199,6 +203,7 @@ void OptimizerStash::load_masters(const std::vector<at::Tensor>& values) {
     if (!values[i].defined()) continue;
     here[i]->mark_synced();  // the edits of before count no more
     here[i]->master.copy_(values[i]);
+    here[i]->mark_loaded();
   }
 }
 
@@ -212,18 +217,24 @@ void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
 
 // Kernels walk the memory of a parameter and its master together.
 void OptimizerStash::match_layouts() {
+  std::unordered_map<const void*, at::Tensor> tied;  // by the memory that the masters shared
   for (TrainedParam* each : table_.with_masters()) {
     const bool is_same_layout = each->master.strides() == each->param.strides();
     if (is_same_layout || !each->param.is_non_overlapping_and_dense()) continue;
-    each->master.set_data(in_layout_of(each->master.detach(), each->param));
+    const void* const before = each->master.const_data_ptr();
+    const auto found = each->is_tied ? tied.find(before) : tied.end();
+    each->master.set_data(found != tied.end() ? found->second : in_layout_of(each->master.detach(), each->param));
+    if (each->is_tied) tied.emplace(before, each->master.detach());
   }
 }
 
-// A fused step writes only weights that have a gradient. Masters that were written otherwise reach the model here.
+// A fused step writes only weights that have a gradient. Masters that were written otherwise reach the model here. A write
+// through data() shows in samples.
 void OptimizerStash::copy_written_masters() {
   const at::NoGradGuard no_grad;
   for (TrainedParam* each : table_.with_masters()) {
-    if (!each->master_was_written()) continue;
+    const bool is_stepped = (passes_.in_model() ? each->param : each->master).grad().defined();
+    if (!each->master_was_written() && (is_stepped || samples_agree(each->param, each->master))) continue;
     each->param.copy_(each->master);
     each->mark_synced();
   }
@@ -237,12 +248,16 @@ void OptimizerStash::copy_masters_to_model() {
     if (each->is_frozen_copy()) continue;
     if (each->is_tied && !tied.insert(each->param.const_data_ptr()).second) continue;
     if (!each->param.requires_grad()) each->frozen_copy = TensorVersion(each->master);
-    if (!each->param.is_non_overlapping_and_dense()) {  // kernels need dense memory
-      each->param.copy_(each->master);
+    // As without amp: a weight that is not stepped keeps its version, for graphs that have saved it, and a write to the master
+    // through data() does not show.
+    const bool shows = each->master.grad().defined() || each->master_was_written() || each->is_tied;
+    const at::Tensor param = shows ? each->param : each->param.data();
+    if (!param.is_non_overlapping_and_dense()) {  // kernels need dense memory
+      param.copy_(each->master);
       continue;
     }
     masters.push_back(each->master);
-    params.push_back(each->param);
+    params.push_back(param);
   }
   kernels::multi_tensor_copy(masters, params);
 }
@@ -300,7 +315,7 @@ void OptimizerStash::begin_unlisted_block() {
 }
 
 void OptimizerStash::end_unlisted_block(const std::function<bool(const at::Tensor&)>& is_taken) {
-  if (const auto* optimizer = sharded()) optimizer->grad_shards()->end_held_pass();
+  if (const auto* optimizer = sharded()) optimizer->grad_shards()->end_held_pass(/*is_delayed=*/false);
   inside_backward() ? unclaimed_.stop_watching() : unclaimed_.end_block(is_taken);
 }
 
@@ -338,7 +353,8 @@ void OptimizerStash::check_grads() const {
     const at::Tensor& grad = each->param.grad();
     TORCH_CHECK(!grad.defined() || !grad.is_sparse(), "The gradient of ", session_->name_of(each->param),
                 " is sparse; amp unscales dense gradients. Make the embedding dense (sparse=false), or give it to an "
-                "optimizer that amp does not handle, and divide its gradients by the loss scale before its step.");
+                "optimizer that amp does not handle, and divide its gradients by the loss scale before its step, which must be "
+                "left out if they are not finite.");
     TORCH_CHECK(!grad.defined() || (fits(grad, each->param) && grad.is_floating_point() == each->param.is_floating_point()),
                 "The parameter ", session_->name_of(each->param), " of shape ", each->param.sizes(), " on ",
                 each->param.device(), " has a gradient of shape ", grad.sizes(), " and dtype ", grad.scalar_type(), " on ",

@@ -82,6 +82,12 @@ void throw_original_used(const char* used) {
               "clipping, add_param_group(), torch::save and torch::load.");
 }
 
+void check_not_original(const torch::optim::Optimizer& optimizer, const char* used) {
+  for (const auto& group : optimizer.param_groups()) {
+    if (group.has_options() && dynamic_cast<const OriginalOptions*>(&group.options())) throw_original_used(used);
+  }
+}
+
 void OriginalOptimizer::check() {
   const bool used = std::any_of(sentinels_.begin(), sentinels_.end(), [](const Sentinel& each) { return each.was_touched(); });
   if (used) throw_original_used("step(), zero_grad() or clipping of gradients was called on");

@@ -10,7 +10,10 @@
 
 #include <apex_cpp/amp/optimizer_classes/optimizer_traits.h>
 
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace apex::amp::detail {
 namespace {
@@ -26,6 +29,52 @@ void cast_adam(State& state, c10::ScalarType dtype) {
   cast(state.exp_avg(), dtype);
   cast(state.exp_avg_sq(), dtype);
   cast(state.max_exp_avg_sq(), dtype);
+}
+
+/// Removes LBFGS's scratch tensors during its lifetime.
+class WithoutScratch {
+ public:
+  explicit WithoutScratch(const torch::optim::Optimizer& optimizer) {
+    for (const auto& item : optimizer.state()) {
+      auto* state = dynamic_cast<torch::optim::LBFGSParamState*>(item.second.get());
+      if (state) taken_.emplace_back(state, std::exchange(state->al(), std::nullopt));
+    }
+  }
+  ~WithoutScratch() {
+    for (auto& [state, scratch] : taken_) state->al() = std::move(scratch);
+  }
+  WithoutScratch(const WithoutScratch&) = delete;
+  WithoutScratch& operator=(const WithoutScratch&) = delete;
+
+ private:
+  std::vector<std::pair<torch::optim::LBFGSParamState*, std::optional<std::vector<at::Tensor>>>> taken_;
+};
+
+/// Whether `archive` has entries name0, name1, … up to `size`, and no more.
+bool has_list(torch::serialize::InputArchive& archive, const std::string& name, size_t size) {
+  const auto has = [&](size_t i) {
+    c10::IValue value;
+    return archive.try_read(name + std::to_string(i), value);
+  };
+  return (size == 0 || has(size - 1)) && !has(size);
+}
+
+// torch's optimizers would find another size only after they have taken over the options of earlier groups.
+void check_groups_fit(const torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive) {
+  torch::serialize::InputArchive saved, group;
+  at::Tensor size;
+  if (!archive.try_read("param_groups", saved) || !saved.try_read("param_groups/size", size)) return;
+  const auto& groups = optimizer.param_groups();
+  TORCH_CHECK(has_list(saved, "param_groups/", groups.size()),
+              "loaded state dict has a different number of parameter groups than this optimizer, which has ", groups.size(),
+              ". Add the same groups before loading.");
+  for (size_t i = 0; i < groups.size(); ++i) {
+    saved.read("param_groups/" + std::to_string(i), group);
+    TORCH_CHECK(has_list(group, "params/", groups[i].params().size()),
+                "loaded state dict contains a parameter group that has a different size than the optimizer's parameter group ",
+                i, ", which has ", groups[i].params().size(),
+                " parameters. Give the group the same parameters before loading.");
+  }
 }
 
 }  // namespace
@@ -81,10 +130,16 @@ void match_state_to_params(torch::optim::Optimizer& optimizer, bool has_masters)
   }
 }
 
+void save_without_scratch(const torch::optim::Optimizer& optimizer, const std::function<void()>& save) {
+  const WithoutScratch guard(optimizer);
+  save();
+}
+
 void load_replacing_state(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive,
                           const std::function<void()>& load) {
   torch::serialize::InputArchive saved;
   if (!archive.try_read("state", saved)) return load();
+  check_groups_fit(optimizer, archive);
   auto before = std::exchange(optimizer.state(), {});
   try {
     load();

@@ -19,9 +19,14 @@ void rekey_param_state(torch::optim::Optimizer& optimizer, const at::Tensor& fro
 /// state of a frozen parameter keeps its dtype, for the master that the parameter gets when it is trained.
 void match_state_to_params(torch::optim::Optimizer& optimizer, bool has_masters);
 
+/// Calls `save`, which saves `optimizer`, without LBFGS's scratch tensors: each step writes them before it reads them, and
+/// torch cannot save them while fewer than `history_size` are in use.
+void save_without_scratch(const torch::optim::Optimizer& optimizer, const std::function<void()>& save);
+
 /// Clears the optimizer's state and calls `load`, which loads `archive`: torch's optimizers would keep old state of parameters
 /// that the archive has none for. If `load` throws, the old state comes back. An archive without torch's "state" entry has a
-/// custom layout; then only calls `load`.
+/// custom layout; then only calls `load`. Errors, before anything is changed: RuntimeError for other numbers of groups or of
+/// parameters in a group.
 void load_replacing_state(torch::optim::Optimizer& optimizer, torch::serialize::InputArchive& archive,
                           const std::function<void()>& load);
 

@@ -60,7 +60,7 @@ int64_t Session::overflows() const {
 void Session::clear_cast_cache() const {
   if (cast_rules) cast_rules->cache().clear();
   // Calls outside of a handle use the thread's rules, maybe of a later call that trains the same weights.
-  const auto outside = rules_outside_of_handles();
+  const auto outside = rules_of_this_thread();
   if (outside && outside != cast_rules) outside->cache().clear();
 }
 

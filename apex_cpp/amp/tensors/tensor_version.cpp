@@ -4,6 +4,7 @@
 #include <apex_cpp/amp/tensors/gradients.h>
 #include <apex_cpp/torch_compat/private_members.h>
 
+#include <ATen/Dispatch.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
@@ -11,6 +12,7 @@
 #include <ATen/ops/where.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cmath>
 #include <cstring>
 
 namespace apex::amp::detail {
@@ -98,6 +100,22 @@ uint64_t ValueFingerprint::hash_of(const at::Tensor& tensor) {
     hash = (hash ^ value) * 0x100000001b3;
   }
   return hash;
+}
+
+bool samples_agree(const at::Tensor& rounded, const at::Tensor& exact) {
+  const bool are_read = rounded.is_cpu() && exact.is_cpu() && is_low_precision(rounded.scalar_type()) &&
+                        exact.scalar_type() == at::kFloat && rounded.is_non_overlapping_and_dense() &&
+                        rounded.sizes() == exact.sizes() && rounded.strides() == exact.strides();
+  if (!are_read) return true;
+  const int64_t numel = rounded.numel(), step = (numel + kSamples - 1) / kSamples;
+  bool agree = true;
+  AT_DISPATCH_REDUCED_FLOATING_TYPES(rounded.scalar_type(), "samples_agree", [&] {
+    const auto* const values = rounded.const_data_ptr<scalar_t>();
+    const float* const wide = exact.const_data_ptr<float>();
+    for (int64_t i = 0; i < numel && agree; i += step)
+      agree = std::isnan(wide[i]) || values[i] == static_cast<scalar_t>(wide[i]);
+  });
+  return agree;
 }
 
 at::Tensor exact_where_rounded(const at::Tensor& values, const at::Tensor& exact, const at::Tensor& others,

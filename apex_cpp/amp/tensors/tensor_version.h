@@ -86,6 +86,10 @@ class ValueFingerprint {
   uint64_t hash_ = 0;
 };
 
+/// Whether up to 128 evenly spaced values of a 16-bit CPU tensor are those of `exact`, float32, rounded. NaN counts as equal.
+/// True for other tensors, and for other layouts.
+bool samples_agree(const at::Tensor& rounded, const at::Tensor& exact);
+
 /// A model parameter whose values equal its rounded master, to detect writes by the program.
 class WeightRecord {
  public:
