@@ -336,6 +336,23 @@ TEST(Comparison, RepeatsRunsExactlyWithTheProgramsLosses) {
   EXPECT_EQ(std::stod(losses[0][1].substr(2)), first);  // "1,LOSS,…"
 }
 
+TEST(Comparison, NumbersLevelsThatDifferInTheirCastListsAlone) {
+  const Scratch scratch;
+  const auto casts = [](const std::string& name) {
+    return amp::OptLevel::from_yaml_string("{opt_level: O1, casts: {casts: {float32: [aten::" + name + "]}}}");
+  };
+  const auto options = amp::ComparisonOptions().steps(1).seeds(1).timed_steps(1).rounds(1);
+  amp::Comparison({"O0", casts("mm"), casts("addmm"), casts("bmm")}, train_linear, options).run(scratch.path());
+  const auto cells = lines_of(scratch.read("cells.csv"));
+  ASSERT_EQ(cells.size(), 5u);
+  const std::string end = ",0,1,program-O0-seed0,1";
+  EXPECT_EQ(cells[2], "program-O1_casts-seed0,program,O1 casts" + end);
+  EXPECT_EQ(cells[3], "program-O1_casts_2-seed0,program,O1 casts 2" + end);
+  EXPECT_EQ(cells[4], "program-O1_casts_3-seed0,program,O1 casts 3" + end);
+  const auto twice = [&] { amp::Comparison({"O0", casts("mm"), casts("bmm"), casts("bmm")}, train_linear); };
+  EXPECT_NE(message_of<c10::Error>(twice).find("the level O1 casts 2 is listed twice"), std::string::npos);
+}
+
 TEST(Comparison, RejectsInvalidComparisons) {
   const auto message = [](std::vector<amp::OptLevel> levels, const amp::ComparisonOptions& options = {}) {
     return message_of<c10::Error>([&] { amp::Comparison(std::move(levels), train_linear, options); });

@@ -68,6 +68,30 @@ class OwnProgram(unittest.TestCase):
             self.assertEqual(set(self.losses("out", "O5")), {loss})
         self.assertIn("2 of them finished before", self.compare("own.yaml"))
 
+    def test_a_folder_is_for_one_grid(self):
+        (self.folder / "train.py").write_text(
+            "import sys\nwith open(sys.argv[3] + '/steps.csv', 'w') as file: file.write('step,loss,step_ms\\n1,1,1\\n')\n")
+        grid = f"program: {sys.executable} train.py {{level}} {{seed}} {{folder}}\nlevels: [O0]\nseeds: [1]\n"
+        (self.folder / "own.yaml").write_text(grid)
+        (self.folder / "other.yaml").write_text(grid + "# another\n")
+        self.compare("own.yaml")
+        self.assertIn(f"holds the runs of {self.folder.resolve() / 'own.yaml'}: choose another folder with --out",
+                      self.compare("other.yaml", code=2))
+        self.assertIn("1 of them finished before", self.compare("own.yaml"))
+
+    def test_report_escapes_names_of_levels_and_says_what_a_step_is(self):
+        (self.folder / "train.py").write_text(
+            "import sys\nwith open(sys.argv[3] + '/steps.csv', 'w') as file:\n"
+            "    file.write('step,loss,step_ms\\n' + ''.join(f'{i},1,1\\n' for i in range(20)))\n")
+        (self.folder / "own.yaml").write_text(
+            f"program: {sys.executable} train.py {{level}} {{seed}} {{folder}}\n"
+            "levels: [O0, {opt_level: O4, float32_modules: ['a\"<b']}]\nseeds: [1]\n")
+        self.compare("own.yaml")
+        _, page = self.report("out")
+        self.assertRegex(page, r'aria-label="loss minus that of O0 at O4 float32_modules [^"<]*a[^"<]*&quot;&lt;b')
+        self.assertIn("loading data included", page)
+        self.assertNotIn("loading data is no part of a step", page)
+
     def test_in_any_language_needs_steps_alone_and_its_mistakes_are_told(self):
         (self.folder / "train.py").write_text(
             "import sys\nlevel, seed, out = sys.argv[1:]\nif level == 'O1': sys.exit('no such level here')\n"

@@ -292,18 +292,18 @@ class Comparison(unittest.TestCase):
         self.assertRegex(text, r"\n\n\| memory \|")
 
     def test_9_runs_several_processes_and_reports_without_a_cell_that_failed(self):
-        (self.folder / "two.yaml").write_text(
+        (self.folder / "grid.yaml").write_text(
             "configs: [net.yaml]\nlevels: [O0, O2, {torch_amp: {autocast: bfloat16, grad_scaler: true}}]\nseeds: [0]\n"
             "processes: [1, 2]\nrounds: 2\n")
         name, waiting = "net-O0-seed0-2processes", "net-O2-seed0-2processes"
         torch_amp = "net-autocast_BF16_+_GradScaler-seed0-2processes"
-        output = self.run_all("two.yaml", "--start-processes", "false", code=1)
+        output = self.run_all("grid.yaml", "--start-processes", "false", code=1)
         self.assertIn(f"{name} failed with exit code 1", output)
         self.assertIn(f"{waiting} is skipped: {name}, to which it is compared, failed", output)
         self.write_report()
         self.assertIn(f"3 runs failed and are not in this report: {name}, {waiting}, {torch_amp}.",
                       (self.out / "report.html").read_text(encoding="utf-8"))
-        self.run_all("two.yaml", "--start-processes", START_PROCESSES)
+        self.run_all("grid.yaml", "--start-processes", START_PROCESSES)
         log = (self.out / "cells" / name / "log.txt").read_text(encoding="utf-8")
         self.assertIn("2 processes with batches of 10 images", log)
         alone, together = (rows(self.out / "cells" / cell / "parameters.csv") for cell in ("net-O0-seed0", name))
@@ -361,6 +361,27 @@ class RuinedReference(unittest.TestCase):
         for said in (text, page):
             self.assertNotIn("Take O", said)
             self.assertNotIn("O1 or O2", said)
+
+    def compare_two_processes(self, start_processes):
+        (self.folder / "grids" / "grid.yaml").write_text("configs: [net.yaml]\nlevels: [O0, O4]\nseeds: [0]\nprocesses: [2]\nrounds: 2\n")
+        return subprocess.run([COMPARE, "grids/grid.yaml", "--out", "out", "--start-processes", start_processes], cwd=self.folder,
+                              capture_output=True, text=True)
+
+    def test_of_two_processes_is_reported_once_the_leader_has_written_its_tables(self):
+        ended = self.compare_two_processes(START_PROCESSES)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        log = (self.folder / "out/cells/net-O0-seed0-2processes/log.txt").read_text(encoding="utf-8")
+        self.assertIn("start_processes: rank 0 ended with exit code 3", log)
+        subprocess.run([WRITE_REPORT, self.folder / "out"], check=True, capture_output=True)
+        self.assertIn("1 of 1 runs diverged", (self.folder / "out/report.md").read_text(encoding="utf-8"))
+
+    def test_without_its_tables_is_no_finished_run(self):
+        diverges = self.folder / "diverges"
+        diverges.write_text("#!/bin/sh\nexit 3\n")
+        diverges.chmod(0o755)
+        ended = self.compare_two_processes(diverges)
+        self.assertEqual(ended.returncode, 1, ended.stdout + ended.stderr)
+        self.assertIn("failed with exit code 1: the run ended without its tables", ended.stdout)
 
 
 if __name__ == "__main__":

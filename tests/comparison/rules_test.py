@@ -233,6 +233,17 @@ class Rules(unittest.TestCase):
             with self.assertRaisesRegex(cells.Mistake, "has 'yes' in the column skipped"):
                 own_cells.OwnCell(folder, "a", "program", "O3", 0, 1).skipped_steps.count(1)
 
+    def test_reads_a_program_that_has_a_folder_run_and_bytes_with_fractions(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder, cell = pathlib.Path(name), pathlib.Path(name) / "cells/a"
+            (cell / "run").mkdir(parents=True)
+            (folder / "cells.csv").write_text("cell,config,level,seed,processes,reference,finished\na,program,O0,0,1,a,1\n")
+            (cell / "steps.csv").write_text("step,loss,step_ms\n1,2,3\n")
+            (cell / "memory.csv").write_text("held,peak\n100.0,1.5e3\n")
+            (group,), missing = levels.read_groups(folder)
+            self.assertEqual((group.is_own_program, missing), (True, []))
+            self.assertEqual(group.reference.first.memory, {"held": 100, "peak": 1500})
+
     def test_differences_from_and_to_zeros_are_told(self):
         row = {"inf": "0", "nan": "0", "dtype": "Half", "relative_error": "nan", "sqnr_db": "nan", "cosine": "0"}
         shown = distance(row)

@@ -1,7 +1,9 @@
 """The reports of tools/port_check, its baseline and its exit codes."""
 import json
 import os
+import pathlib
 import re
+import tempfile
 import unittest
 
 from support import ToolTest, run
@@ -206,6 +208,17 @@ class ExitCodes(ToolTest):
         report = self.check(code=2)
         self.assertEqual([found["rule"] for found in report["findings"]], ["APX018"])
         self.assertRegex(report["notes"][0], r"^cannot read .*aaa: File name too long$")
+
+    def test_linked_folders_are_read_once(self):
+        outside = tempfile.TemporaryDirectory()
+        self.addCleanup(outside.cleanup)
+        (pathlib.Path(outside.name) / "linked.py").write_text("import apex\napex.amp.unheard_of()\n")
+        self.write("inside/train.py", "import apex\napex.amp.state_dict()\n")
+        for name, target in {"a_link": "inside", "again": outside.name, "loop": ".", "outside": outside.name}.items():
+            (self.folder / name).symlink_to(target)
+        report = self.check(code=1)
+        self.assertEqual({found["file"] for found in report["findings"]}, {"inside/train.py", "again/linked.py"})
+        self.assertEqual(report["totals"]["files"], 2)
 
     def test_a_source_named_twice_counts_once(self):
         self.write("train.py", "import apex\napex.amp.state_dict()\n")

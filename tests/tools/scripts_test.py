@@ -79,6 +79,16 @@ class Scripts(unittest.TestCase):
         code, _, error = self.run_tool("tools/train", "")
         self.assertEqual((code, error), (1, "train: the config is '': give one, or leave it out for digits_o2.yaml\n"))
 
+    def test_takes_a_config_behind_options(self):
+        clone, config = self.clone_that_builds_nothing(), self.folder / "c.yaml"
+        config.touch()
+        self.pretend(clone / "build/release/examples/train/train", 'echo "$*"')
+        commands = {"--epochs 2 c.yaml": "--epochs 2", "c.yaml --epochs 2": "--epochs 2", "--seed=1 c.yaml more": "--seed=1 more"}
+        for command, others in commands.items():
+            code, output, error = self.run_tool(clone / "tools/train", *command.split(), root=self.folder,
+                                                PATH=f"{clone}/bin:{os.environ['PATH']}")
+            self.assertEqual((code, output), (0, f"{config} {others}\n"), error)
+
     def test_takes_one_grid(self):
         code, _, error = self.run_tool("tools/compare", "a.yaml", "b.yaml")
         refusal = "compare: takes one grid, but 'b.yaml' is a second: list the configs of both in one grid\n"
@@ -295,6 +305,15 @@ class Scripts(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn(f"setup: pip could not install {ROOT}/tools/requirements-lint.txt (its message is above); "
                       "run this again when the registry can be reached\n", error)
+
+    def test_compares_nothing_where_the_report_cannot_be_written(self):
+        clone = self.clone_that_builds_nothing()
+        self.pretend(clone / "build/release/tools/comparison/compare", f"touch {self.folder}/compared")
+        code, _, error = self.run_tool(clone / "tools/compare", root=self.folder, PATH=f"{clone}/bin:{os.environ['PATH']}",
+                                       PIP_INDEX_URL="http://127.0.0.1:9", PIP_FIND_LINKS="", PIP_RETRIES="0")
+        self.assertEqual(code, 1)
+        self.assertIn(f"compare: pip could not install {clone}/tools/requirements-plot.txt", error)
+        self.assertFalse((self.folder / "compared").exists())
 
     def test_packages_take_the_place_of_earlier_ones(self):
         clone, version = self.clone(), "0.1.0+torch2.11.cpu"

@@ -71,7 +71,9 @@ int run_cell(const Options& options) {
     if (is_reference && leads) recorder.keep_weights(folder.weights());
     code = train::run_program({folder.config(), "--run-dir", folder.run()}, *team, recorder);
   }
-  if (!leads || (code != train::kTrained && code != train::kDiverged)) return code;
+  // A code other than 0 would have the leader stopped before it has written its tables; it tells of the divergence at its end.
+  if (!leads) return code == train::kDiverged ? train::kTrained : code;
+  if (code != train::kTrained && code != train::kDiverged) return code;
   if (is_reference && code == train::kDiverged) fs::remove(folder.weights());
   write_tables(folder, recorder, config);
   compare_with_reference(folder, config, options.weights, recorder.loss_scale(), device);

@@ -27,7 +27,7 @@ int compare(const comparison::Options& options) {
   if (!grid.program.build.empty()) build(grid.program, out, progress);
   grid.program.files = comparison::files_of(grid.program);  // as the build has left them
   const auto cells = comparison::cells_of(grid);
-  const auto failed = comparison::run_cells(cells, out, options.start_processes, progress) +
+  const auto failed = comparison::run_cells(options.grid, cells, out, options.start_processes, progress) +
                       comparison::make_rounds(cells, {out, options.start_processes, grid.rounds}, progress);
   return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -56,11 +56,12 @@ class Runner {
   Runner(const std::vector<Cell>& cells, std::string out, std::string start_processes, common::Progress& progress)
       : cells_(cells), out_(std::move(out)), start_processes_(std::move(start_processes)), progress_(progress) {}
 
-  int run() {
+  int run(const std::string& grid) {
     make_folder(out_ + "/cells");
     // Two at work in one folder would make the same cells.
     const common::FolderLock lock(
         out_, "another comparison is running in '" + out_ + "': wait until it has ended, or choose another folder with --out");
+    take_folder_for(fs::canonical(grid).string());
     find_what_is_there();
     for (const auto& cell : cells_) {
       if (finished_.count(cell.name) == 0) make(cell);
@@ -73,6 +74,17 @@ class Runner {
  private:
   CellFolder folder_of(const Cell& cell) const { return {out_ + "/cells/" + cell.name}; }
   CellFolder part_of(const Cell& cell) const { return {out_ + "/cells/" + cell.name + ".part"}; }
+
+  // The runs of another grid may have the same names, and would be removed.
+  void take_folder_for(const std::string& grid) const {
+    const auto file = out_ + "/grid";
+    const auto owner = content_of(file);
+    if (!owner.empty() && owner != grid + "\n") {
+      throw common::UserError("'" + out_ + "' holds the runs of " + owner.substr(0, owner.find('\n')) +
+                              ": choose another folder with --out");
+    }
+    common::write_whole(file, grid + "\n");
+  }
 
   void find_what_is_there() {
     for (const auto& cell : cells_) {
@@ -114,7 +126,7 @@ class Runner {
     common::write_whole(part.config(), description_of(cell));
     if (!cell.program.command.empty()) common::write_whole(part.level(), cell.level_text);
     auto ended = run_program(cell, begin);
-    if (!cell.program.command.empty()) check_tables(part, ended);
+    cell.program.command.empty() ? check_pass(part, ended) : check_tables(part, ended);
     ++ran_;
     if (ended.code == train::kTrained || ended.code == train::kDiverged) {
       keep(cell);
@@ -137,6 +149,12 @@ class Runner {
     show(cell, begin, "");
     ended.code = run_lines(command_for(cell), read);
     return ended;
+  }
+
+  // The last table that a run writes: the report needs all of them, also of a run that diverged.
+  static void check_pass(const CellFolder& part, Ended& ended) {
+    if (ended.code != train::kTrained && ended.code != train::kDiverged) return;
+    if (!fs::exists(part.table("pass"))) ended = {train::kFailed, "the run ended without its tables"};
   }
 
   // What a report cannot do without; a program's own exit codes say no more than whether it ended well.
@@ -199,9 +217,9 @@ class Runner {
 
 }  // namespace
 
-int run_cells(const std::vector<Cell>& cells, const std::string& out, const std::string& start_processes,
-              common::Progress& progress) {
-  return Runner(cells, out, start_processes, progress).run();
+int run_cells(const std::string& grid, const std::vector<Cell>& cells, const std::string& out,
+              const std::string& start_processes, common::Progress& progress) {
+  return Runner(cells, out, start_processes, progress).run(grid);
 }
 
 }  // namespace comparison

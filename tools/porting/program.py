@@ -46,13 +46,29 @@ def is_hidden(name):
     return name.startswith(".") or name == "__pycache__"
 
 
+def walk(root, onerror):
+    """(folder, names) of a folder and those in it, except hidden ones, each once. Links to folders are followed last, so that a folder
+    inside keeps its own name."""
+    seen, roots = set(), [root]
+    for each in roots:
+        for folder, folders, names in os.walk(each, onerror=onerror):
+            status = os.stat(folder)
+            identity = status.st_dev, status.st_ino
+            if identity in seen:
+                folders.clear()
+                continue
+            seen.add(identity)
+            folders[:] = sorted(name for name in folders if not is_hidden(name))
+            roots += filter(os.path.islink, [os.path.join(folder, name) for name in folders])
+            yield folder, names
+
+
 def sources(paths, onerror):
     """The files to read: named files, and files with a known suffix in named folders, except hidden ones. `onerror` gets the OSError of an
     unreadable folder."""
     for path in paths:
         if path.is_dir():
-            for folder, folders, names in os.walk(path, onerror=onerror):
-                folders[:] = sorted(name for name in folders if not is_hidden(name))
+            for folder, names in walk(path, onerror):
                 known = sorted(name for name in names if pathlib.Path(name).suffix in READERS and not is_hidden(name))
                 yield from (pathlib.Path(folder, name) for name in known)
         elif not path.exists():

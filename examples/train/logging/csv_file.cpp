@@ -1,5 +1,8 @@
 #include "logging/csv_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -38,6 +41,10 @@ CsvFile::CsvFile(const std::string& path, const std::string& header, int64_t row
 void CsvFile::flush() {
   file_.flush();
   check();
+  const int file = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  const int error = file < 0 || ::fsync(file) != 0 ? errno : 0;
+  if (file >= 0) ::close(file);
+  if (error != 0) throw UserError("cannot write '" + path_ + "': " + std::strerror(error));
 }
 
 void CsvFile::check() const {

@@ -20,7 +20,8 @@ class CsvFile {
     file_ << apex::csv_row(fields...);
     check();
   }
-  /// Hands everything appended so far to the operating system. Throws UserError as `append`.
+  /// Writes everything appended so far to the disk: after a loss of power a table may not have fewer rows than the checkpoint
+  /// has steps. Throws UserError as `append`.
   void flush();
 
  private:

@@ -1,4 +1,5 @@
 """The figures of a report, as SVG to stand in a page: their text is the page's."""
+import html
 import io
 import math
 import re
@@ -41,7 +42,7 @@ def svg(figure, title, name):
     ids = re.findall(r'\bid="([^"]+)"', text)
     for each in sorted(set(ids), key=len, reverse=True):
         text = re.sub(rf'(id="|#){re.escape(each)}(?=["\)])', rf"\g<1>{name}-{each}", text)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)
 
 
 def id_of(name, group, level):

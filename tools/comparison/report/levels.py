@@ -130,9 +130,10 @@ def read_groups(folder):
     """The groups of a comparison, and the names of its cells that are not there."""
     groups, missing = {}, []
     for row in rows_of(folder / "cells.csv"):
-        kind = Cell if (folder / "cells" / row["cell"] / "run").exists() else OwnCell
-        cell = kind(folder / "cells" / row["cell"], row["cell"], row["config"], row["level"], int(row["seed"]),
-                    int(row["processes"]))
+        path = folder / "cells" / row["cell"]
+        # A program may have a folder `run` of its own; a training config has its steps there.
+        kind = Cell if (path / "run").exists() and not (path / "steps.csv").exists() else OwnCell
+        cell = kind(path, row["cell"], row["config"], row["level"], int(row["seed"]), int(row["processes"]))
         if row["finished"] != "1":
             missing.append(cell.name)
             continue

@@ -79,7 +79,7 @@ class OwnCell(Cell):
         if not self.has("memory"):
             return {}
         row = self.table("memory")[0]
-        return {"held": int(row["held"]), "peak": int(row["peak"])}
+        return {part: int(float(row[part])) for part in ("held", "peak")}
 
     @property
     def resident(self):
