@@ -226,8 +226,9 @@ TEST(DistributedFusedAdamAmp, NormsOfGradientsThatAreStillScaledAreErrors) {
   const auto delayed = amp::ScaleLossOptions().delay_unscale(true);
   // Before the optimizer's first step, and on one rank without a backward pass.
   {
-    auto scaled = amp::scale_loss(loss_of(net, batch_of(rank(), 9)), opt, delayed);
-    if (rank() != 1) scaled.backward();
+    const bool has_batch = rank() != 1;
+    auto scaled = amp::scale_loss(has_batch ? loss_of(net, batch_of(rank(), 9)) : torch::zeros({}), opt, delayed);
+    if (has_batch) scaled.backward();
   }
   expect_errors();
   opt.zero_grad();
