@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include <apex_cpp/parallel/processes/collectives.h>
 
 #include "tests/distributed/sharded_support.h"
@@ -230,19 +232,16 @@ TEST(DistributedFusedAdam, WithoutMastersStepsThe16BitParameters) {
   EXPECT_TRUE(same_bytes(params, alone));
 }
 
-// Such writes do not change a version counter. Samples show the one to parameter 0, and then all values are compared: of the
-// 301 of parameter 3 every third is a sample.
-TEST(DistributedFusedAdam, UsesWeightsWrittenThroughData) {
+/// Compares steps with those of one process. Before the third, `write` writes to the parameters and to the masters of the
+/// other.
+void expect_written_weights_to_be_used(const std::function<void(const Tensors& params, const Tensors& masters)>& write) {
   const Tensors params = make_params(at::kHalf);
   OneProcess one(params, of_one_process());
   DistributedFusedAdam optimizer(params, small_buckets());
   for (int step = 0; step < 4; ++step) {
     if (step == 2) {
       const at::NoGradGuard no_grad;
-      params[3].data()[1] = 0.5;
-      params[0].data().mul_(-1);
-      one.masters()[3][1] = 0.5;
-      one.masters()[0].copy_(params[0].to(at::kFloat));
+      write(params, one.masters());
     }
     backward(params, step);
     optimizer.step();
@@ -251,21 +250,23 @@ TEST(DistributedFusedAdam, UsesWeightsWrittenThroughData) {
   EXPECT_TRUE(same_bytes(params, one.params()));
 }
 
+// The other elements keep the masters' lower bits.
 TEST(DistributedFusedAdam, UsesWeightsWrittenByTheProgram) {
-  const Tensors params = make_params(at::kHalf);
-  OneProcess one(params, of_one_process());
-  DistributedFusedAdam optimizer(params, small_buckets());
-  for (int step = 0; step < 4; ++step) {
-    if (step == 2) {
-      const at::NoGradGuard no_grad;
-      params[3][17] = 0.5;  // the other elements keep the masters' lower bits
-      one.masters()[3][17] = 0.5;
-    }
-    backward(params, step);
-    optimizer.step();
-    one.step(sums_of_grads(params, step));
-  }
-  EXPECT_TRUE(same_bytes(params, one.params()));
+  expect_written_weights_to_be_used([](const Tensors& params, const Tensors& masters) {
+    params[3][17] = 0.5;
+    masters[3][17] = 0.5;
+  });
+}
+
+// Such writes do not change a version counter. Samples show the one to parameter 0, and then all values are compared: of the
+// 301 of parameter 3 every third is a sample.
+TEST(DistributedFusedAdam, UsesWeightsWrittenThroughData) {
+  expect_written_weights_to_be_used([](const Tensors& params, const Tensors& masters) {
+    params[3].data()[1] = 0.5;
+    params[0].data().mul_(-1);
+    masters[3][1] = 0.5;
+    masters[0].copy_(params[0].to(at::kFloat));
+  });
 }
 
 TEST(DistributedFusedAdam, CommunicatesInOtherDtypes) {

@@ -208,7 +208,15 @@ TEST_F(Delayed, RecomputesToTheBitsOfAPlainPass) {
   EXPECT_EQ(trained(true), trained(false));
 }
 
-// Between the forward pass and its repetition, another block ends a pass.
+/// Between the forward pass of `first` and its repetition, the block of `second` ends a pass.
+std::string bytes_after_a_step_of(Training& training, const Tensor& first, const Tensor& second) {
+  { amp::scale_loss(second, training.opt()).backward(); }
+  training.opt().zero_grad();
+  { amp::scale_loss(first, training.opt()).backward(); }
+  training.opt().step();
+  return training.bytes();
+}
+
 TEST_F(Delayed, RecomputesWithTheScalesOfTheForwardPass) {
   const auto grads = [](bool recomputes) {
     amp::reset();
@@ -219,11 +227,7 @@ TEST_F(Delayed, RecomputesWithTheScalesOfTheForwardPass) {
     };
     const Tensor x = torch::randn({16, kUnits});
     const Tensor first = forward(x * 1000).to(torch::kFloat).sum(), second = forward(x).to(torch::kFloat).sum();
-    { amp::scale_loss(second, training.opt()).backward(); }
-    training.opt().zero_grad();
-    { amp::scale_loss(first, training.opt()).backward(); }
-    training.opt().step();
-    return training.bytes();
+    return bytes_after_a_step_of(training, first, second);
   };
   EXPECT_EQ(grads(true), grads(false));
 }
@@ -240,11 +244,7 @@ TEST_F(Delayed, RecomputesAPartWithTheScalesOfItsOwnSession) {
     const Tensor x = torch::randn({16, kUnits});
     const auto loss_of = [&](double factor) { return training.net()->forward(x * factor).to(torch::kFloat).sum(); };
     const Tensor first = loss_of(1000), second = loss_of(1);
-    { amp::scale_loss(second, training.opt()).backward(); }
-    training.opt().zero_grad();
-    { amp::scale_loss(first, training.opt()).backward(); }
-    training.opt().step();
-    return training.bytes();
+    return bytes_after_a_step_of(training, first, second);
   };
   EXPECT_EQ(trained(true), trained(false));
 }

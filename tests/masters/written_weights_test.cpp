@@ -43,6 +43,17 @@ class WrittenWeights : public AmpTest, public ::testing::WithParamInterface<Writ
   }
   /// A step with zero gradients: keeps the masters and writes them to the model.
   void step_by_zero() { train(0); }
+  /// A step in which the first weight has no gradient.
+  void step_without_its_gradient() {
+    model->zero_grad();
+    { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
+    weight().mutable_grad().reset();
+    opt->step();
+  }
+  void expect_both_to_have(const Tensor& values) {
+    EXPECT_EQ(bytes_of(master()), bytes_of(values));
+    EXPECT_EQ(bytes_of(weight()), bytes_of(values.to(weight().scalar_type())));
+  }
   Tensor master() { return opt->param_groups()[0].params()[0].detach().clone(); }
   Tensor& weight() { return model->fc1->weight; }
   /// Steps whose gradients are computed at other weights. The program puts the weights back after each backward pass and
@@ -212,23 +223,16 @@ TEST(WrittenValues, AWriteThatDoesNotShowCountsAfterALoadAndNotAfterTheProgramsO
 }
 
 TEST_P(WrittenWeights, WrittenMastersReachAWeightThatHasNoGradient) {
-  const auto step = [&] {
-    model->zero_grad();
-    { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
-    weight().mutable_grad().reset();
-    opt->step();
-  };
   {
     const torch::NoGradGuard no_grad;
     for (const Tensor& each : amp::master_params(*opt)) Tensor(each).mul_(1.5);
   }
   const Tensor written = master();
-  step();
-  EXPECT_EQ(bytes_of(master()), bytes_of(written));
-  EXPECT_EQ(bytes_of(weight()), bytes_of(written.to(weight().scalar_type())));
+  step_without_its_gradient();
+  expect_both_to_have(written);
   const auto version = weight()._version();
-  step();
-  EXPECT_EQ(bytes_of(weight()), bytes_of(written.to(weight().scalar_type())));
+  step_without_its_gradient();
+  expect_both_to_have(written);
   if (std::get<Stepping>(GetParam()) != Stepping::torch_sgd) {
     EXPECT_EQ(weight()._version(), version) << "copied once";
   }
@@ -237,12 +241,8 @@ TEST_P(WrittenWeights, WrittenMastersReachAWeightThatHasNoGradient) {
 TEST_P(WrittenWeights, MastersWrittenThroughDataReachAWeightThatHasNoGradient) {
   amp::master_params(*opt)[0].data().mul_(1.5);
   const Tensor written = master();
-  model->zero_grad();
-  { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
-  weight().mutable_grad().reset();
-  opt->step();
-  EXPECT_EQ(bytes_of(master()), bytes_of(written));
-  EXPECT_EQ(bytes_of(weight()), bytes_of(written.to(weight().scalar_type())));
+  step_without_its_gradient();
+  expect_both_to_have(written);
 }
 
 // As without amp.
@@ -265,12 +265,8 @@ TEST_P(WrittenWeights, LoadedMastersReachAWeightThatHasNoGradient) {
   for (int i = 0; i < 3; ++i) train();
   ASSERT_NE(bytes_of(master()), bytes_of(loaded));
   restore(*opt, file);
-  model->zero_grad();
-  { amp::scale_loss(net->forward(features()).square().sum(), opt).backward(); }
-  weight().mutable_grad().reset();
-  opt->step();
-  EXPECT_EQ(bytes_of(master()), bytes_of(loaded));
-  EXPECT_EQ(bytes_of(weight()), bytes_of(loaded.to(weight().scalar_type())));
+  step_without_its_gradient();
+  expect_both_to_have(loaded);
 }
 
 TEST_P(WrittenWeights, WeightsRestoredAfterAReadLeaveNoTrace) {
