@@ -29,12 +29,9 @@ at::ScalarType dtype_of_average(const at::Tensor& weight) {
 
 /// amp's state of the optimizer; null without amp.
 amp::detail::OptimizerStash* stash_of(torch::optim::Optimizer& optimizer) {
-  for (const auto& group : optimizer.param_groups()) {
-    const bool replaced = group.has_options() && dynamic_cast<const amp::detail::OriginalOptions*>(&group.options());
-    TORCH_CHECK(!replaced,
-                "ExponentialMovingAverage was given an optimizer that amp::initialize has replaced. Pass the handle from `auto "
-                "[net, opt] = amp::initialize(model, optimizer, …)`, not the original optimizer.");
-  }
+  TORCH_CHECK(!amp::detail::is_original(optimizer),
+              "ExponentialMovingAverage was given an optimizer that amp::initialize has replaced. Pass the handle from `auto "
+              "[net, opt] = amp::initialize(model, optimizer, …)`, not the original optimizer.");
   TORCH_CHECK(!dynamic_cast<amp::ShardedOptimizer*>(&optimizer),
               "ExponentialMovingAverage was given a sharded optimizer, whose masters no single process has. Use FusedAdam.");
   const auto* handle = dynamic_cast<amp::detail::AmpOptimizerBase*>(&optimizer);

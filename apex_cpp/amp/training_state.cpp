@@ -47,11 +47,12 @@ std::map<std::string, at::Tensor> weights_of(const torch::nn::Module& model, con
   std::map<std::string, at::Tensor> masters;
   for (const auto& param : optimizer.params) masters.emplace(param.name, param.master);
   std::map<std::string, at::Tensor> weights;
+  const auto named = tensors_of(model);
   std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : tensors_of(model)) tensors.push_back(tensor);
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
   const Sessions sessions = sessions_that_know(tensors, session);  // parts may be models of other calls
   std::unordered_map<const at::TensorImpl*, at::Tensor> of_tied;   // by the first name, which the optimizer's parameter has
-  for (const auto& [name, tensor] : tensors_of(model)) {
+  for (const auto& [name, tensor] : named) {
     const auto of_optimizer = masters.find(full_name(0, name));
     at::Tensor master = of_optimizer != masters.end() ? of_optimizer->second : at::Tensor();
     master = of_tied.try_emplace(tensor.unsafeGetTensorImpl(), master).first->second;

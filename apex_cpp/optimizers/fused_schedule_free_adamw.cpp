@@ -53,11 +53,7 @@ FusedScheduleFreeAdamW::FusedScheduleFreeAdamW(const std::vector<torch::optim::O
 // ---- the modes ----
 
 void FusedScheduleFreeAdamW::set_training(bool training) {
-  for (const auto& group : param_groups_) {
-    if (dynamic_cast<const amp::detail::OriginalOptions*>(&group.options())) {
-      amp::detail::throw_original_used("train() or eval() was called on");
-    }
-  }
+  amp::detail::check_not_original(*this, "train() or eval() was called on");
   const bool moves = training != is_training_ && !state_.empty();  // x, y and z are equal before the first step
   // A move divides by the first of betas, so that by values which the class does not take it would lose the weights.
   for (size_t group = 0; moves && group < param_groups_.size(); ++group) check_values_of(group);

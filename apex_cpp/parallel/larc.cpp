@@ -6,7 +6,6 @@
 
 #include <apex_cpp/amp/tensors/convert_network.h>
 #include <apex_cpp/amp/tensors/gradients.h>
-#include <apex_cpp/optimizers/detail/fused_step.h>
 
 #include <cmath>
 #include <map>
@@ -102,6 +101,12 @@ void throw_closure() {
       Error,
       "LARC::step() takes no closure: it would see the gradients only after they were adapted. Compute the loss and "
       "its gradients before, and call step().");
+}
+
+void drop_gradients(const ParamGroups& groups) {
+  for (const auto& group : groups) {
+    for (const at::Tensor& param : group.params()) amp::detail::clear_grad(param, /*set_to_none=*/true);
+  }
 }
 
 void adapt_gradients(const ParamGroups& groups, const LARCOptions& options, const std::vector<LarcRates>& rates) {

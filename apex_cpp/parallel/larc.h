@@ -47,6 +47,7 @@ using ParamGroups = amp::detail::ParamGroups;
 /// before anything is changed: RuntimeError for a sparse gradient, one of another shape or device, a parameter with gaps in
 /// memory, or a dtype that is neither 16-bit nor float32; ValueError for a float16 gradient that grad_scale is to unscale.
 void adapt_gradients(const ParamGroups& groups, const LARCOptions& options, const std::vector<LarcRates>& rates);
+void drop_gradients(const ParamGroups& groups);
 
 template <class Options, class = void>
 struct HasWeightDecay : std::false_type {};
@@ -198,9 +199,7 @@ class LARC : public detail::LarcBase<Opt> {
         Base::step();
       }
     } catch (...) {
-      for (const auto& group : this->param_groups()) {
-        for (const at::Tensor& param : group.params()) param.mutable_grad().reset();
-      }
+      detail::drop_gradients(this->param_groups());
       throw;
     }
     return {};

@@ -124,7 +124,8 @@ struct RulesInForce {
 /// `create_graph` and, on threads other than the block's, a pass that keeps its graph. `enable_casts` has its usual effect
 /// there.
 RulesInForce rules_in_force(const ThreadCasts& here);
-/// The rules of the calling thread's operators outside of handles; null if there are none.
+/// The rules of the calling thread: of the handle whose forward pass runs, or else of its other operators; null if there are
+/// none.
 std::shared_ptr<const CastRules> rules_of_this_thread();
 /// The rules if the calling thread casts by the lists of O1 and O4; null otherwise.
 std::shared_ptr<const CastRules> listed_casts_in_force();

@@ -14,12 +14,9 @@
 namespace apex::amp::detail {
 
 OptimizerStash* stash_of(const torch::optim::Optimizer& optimizer) {
-  for (const auto& group : optimizer.param_groups()) {
-    const bool original_optimizer = group.has_options() && dynamic_cast<const OriginalOptions*>(&group.options());
-    TORCH_CHECK(!original_optimizer,
-                "the optimizer given for the checkpoint was replaced by amp::initialize. Pass the handle from `auto [net, opt] "
-                "= amp::initialize(model, optimizer, …)`, not the original optimizer.");
-  }
+  TORCH_CHECK(!is_original(optimizer),
+              "the optimizer given for the checkpoint was replaced by amp::initialize. Pass the handle from `auto [net, opt] "
+              "= amp::initialize(model, optimizer, …)`, not the original optimizer.");
   const auto* handle = dynamic_cast<const AmpOptimizerBase*>(&optimizer);
   if (!handle) return nullptr;
   TORCH_CHECK(handle->stash(),

@@ -132,11 +132,9 @@ void check_not_initialized(const torch::optim::Optimizer& optimizer) {
   TORCH_CHECK(!dynamic_cast<const AmpOptimizerBase*>(&optimizer),
               "amp::initialize was given an optimizer that it has returned before. An optimizer can be initialized only once; "
               "make a new one over the model's parameters.");
-  for (const auto& group : optimizer.param_groups()) {
-    TORCH_CHECK(!group.has_options() || !dynamic_cast<const OriginalOptions*>(&group.options()),
-                "amp::initialize was given an optimizer whose parameters have moved to the handle that an earlier "
-                "amp::initialize, or LARC, has returned for it. Make a new optimizer over the model's parameters.");
-  }
+  TORCH_CHECK(!is_original(optimizer),
+              "amp::initialize was given an optimizer whose parameters have moved to the handle that an earlier "
+              "amp::initialize, or LARC, has returned for it. Make a new optimizer over the model's parameters.");
 }
 
 void check_optimizer(torch::optim::Optimizer& optimizer, const Session& session) {

@@ -10,6 +10,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -165,6 +166,18 @@ void MasterTable::match_ties() const {
   std::unordered_map<const void*, int> uses;
   for (const TrainedParam* each : all) ++uses[each->master.const_data_ptr()];
   for (TrainedParam* each : all) each->is_tied = each->master.numel() > 0 && uses[each->master.const_data_ptr()] > 1;
+}
+
+void MasterTable::match_layouts() const {
+  std::unordered_map<const void*, at::Tensor> tied;  // by the memory that the masters shared
+  for (TrainedParam* each : with_masters()) {
+    const bool is_same_layout = each->master.strides() == each->param.strides();
+    if (is_same_layout || !each->param.is_non_overlapping_and_dense()) continue;
+    const void* const before = each->master.const_data_ptr();
+    const auto found = each->is_tied ? tied.find(before) : tied.end();
+    each->master.set_data(found != tied.end() ? found->second : in_layout_of(each->master.detach(), each->param));
+    if (each->is_tied) tied.emplace(before, each->master.detach());
+  }
 }
 
 std::vector<TrainedParam*> MasterTable::with_masters_in(const ParamGroups& groups) const {

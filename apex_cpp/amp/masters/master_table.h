@@ -137,6 +137,9 @@ class MasterTable {
   /// Lets masters share memory as their parameters do, which `set_data` may have tied or untied. Compares addresses alone
   /// unless a parameter has moved.
   void match_ties() const;
+  /// Gives masters the memory layout of their parameters, which `set_data` may have changed. Kernels walk the memory of both
+  /// together.
+  void match_layouts() const;
   /// Finds a parameter by its current master, its former master, or, if it has a former master, by itself.
   std::optional<KnownParam> known_param(const at::Tensor& tensor) const;
 

@@ -215,19 +215,6 @@ void OptimizerStash::check_disjoint(const OptimizerStash& other) const {
   }
 }
 
-// Kernels walk the memory of a parameter and its master together.
-void OptimizerStash::match_layouts() {
-  std::unordered_map<const void*, at::Tensor> tied;  // by the memory that the masters shared
-  for (TrainedParam* each : table_.with_masters()) {
-    const bool is_same_layout = each->master.strides() == each->param.strides();
-    if (is_same_layout || !each->param.is_non_overlapping_and_dense()) continue;
-    const void* const before = each->master.const_data_ptr();
-    const auto found = each->is_tied ? tied.find(before) : tied.end();
-    each->master.set_data(found != tied.end() ? found->second : in_layout_of(each->master.detach(), each->param));
-    if (each->is_tied) tied.emplace(before, each->master.detach());
-  }
-}
-
 // A fused step writes only weights that have a gradient. Masters that were written otherwise reach the model here. A write
 // through data() shows in samples.
 void OptimizerStash::copy_written_masters() {
@@ -510,7 +497,7 @@ bool OptimizerStash::begin_step(bool has_closure) {
   }
   update_masters_from_edits(/*may_be_restored=*/false);
   if (fused()) copy_written_masters();
-  match_layouts();
+  table_.match_layouts();
   for (TrainedParam* each : table_.with_masters()) each->expect_step();
   if (auto* optimizer = fused()) {
     optimizer->master_step.grads_in_model = passes_.in_model();
@@ -538,7 +525,7 @@ void OptimizerStash::change_weights(const std::function<void()>& change) {
   adopt_new_params();
   update_masters_from_edits(/*may_be_restored=*/false);
   copy_written_masters();
-  match_layouts();
+  table_.match_layouts();
   change();
   for (TrainedParam* each : table_.with_masters()) each->mark_synced();
 }

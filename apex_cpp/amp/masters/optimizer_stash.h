@@ -178,8 +178,6 @@ class OptimizerStash : public MasterProvider {
   void check_no_open_grads(const char* caller) const;
   /// Errors: RuntimeError naming `param`, which has an unclaimed gradient, unless it is undefined.
   void check_claimed(const at::Tensor& param, const char* caller) const;
-  /// Gives masters the memory layout of their parameters, which `set_data` may have changed.
-  void match_layouts();
   void copy_masters_to_model();
   /// A parameter with an unreduced gradient; undefined if there is none.
   at::Tensor unreduced_param() const;

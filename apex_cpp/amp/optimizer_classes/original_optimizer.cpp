@@ -82,10 +82,15 @@ void throw_original_used(const char* used) {
               "clipping, add_param_group(), torch::save and torch::load.");
 }
 
+bool is_original(const torch::optim::Optimizer& optimizer) {
+  const auto& groups = optimizer.param_groups();
+  return std::any_of(groups.begin(), groups.end(), [](const auto& group) {
+    return group.has_options() && dynamic_cast<const OriginalOptions*>(&group.options());
+  });
+}
+
 void check_not_original(const torch::optim::Optimizer& optimizer, const char* used) {
-  for (const auto& group : optimizer.param_groups()) {
-    if (group.has_options() && dynamic_cast<const OriginalOptions*>(&group.options())) throw_original_used(used);
-  }
+  if (is_original(optimizer)) throw_original_used(used);
 }
 
 void OriginalOptimizer::check() {

@@ -100,7 +100,9 @@ class OriginalOptimizer {
 
 /// Throws RuntimeError. `used` says how the original was used, such as "step() was called on".
 [[noreturn]] void throw_original_used(const char* used);
-/// Throws the same if `optimizer` is an original, whose parameters have moved to a handle.
+/// Whether `optimizer` is an original, whose parameters have moved to a handle.
+bool is_original(const torch::optim::Optimizer& optimizer);
+/// Throws the same for an original.
 void check_not_original(const torch::optim::Optimizer& optimizer, const char* used);
 
 template <class Options, class = void>
